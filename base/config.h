@@ -1,0 +1,55 @@
+// Loads a TOML file into a protobuf message of proto/config.proto, with the rules its fields carry.
+#ifndef CISTERN_BASE_CONFIG_H_
+#define CISTERN_BASE_CONFIG_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "google/protobuf/message.h"
+
+namespace cistern {
+
+// "64GiB", "4KiB", "1.5MiB", "4096", "1GB" (powers of 1000). InvalidArgument says what is allowed.
+absl::StatusOr<uint64_t> ParseSize(std::string_view text);
+// "30s", "2ms", "500us", "1m30s", "10m", "1h": milliseconds, rounded up.
+absl::StatusOr<uint64_t> ParseMillis(std::string_view text);
+std::string FormatSize(uint64_t bytes);  // "64GiB" when exact, else "1.4GiB"
+
+// Where the value in force of one key came from.
+struct ConfigValue {
+  std::string key;     // "lease", "log.level", "segment[0].size"
+  std::string value;   // as one would write it
+  std::string source;  // "default", "file:12", "flag"
+};
+
+struct LoadedConfig {
+  std::vector<ConfigValue> values;  // every scalar key, in schema order
+  std::string ToString() const;     // an aligned print-out for the start-up log
+};
+
+// Fills `message` from: defaults, then the TOML text, then `overrides` ("lease" -> "5s",
+// "log.level" -> "debug"). InvalidArgument: "FILE:LINE: ..." for an unknown key (with the nearest
+// known one), a wrong type or unit, a value out of range, a missing required key.
+absl::StatusOr<LoadedConfig> LoadConfig(
+    std::string_view toml_text, std::string_view file_name,
+    const std::vector<std::pair<std::string, std::string>>& overrides,
+    google::protobuf::Message* message);
+// The same from a file; NotFound or PermissionDenied with the path.
+absl::StatusOr<LoadedConfig> LoadConfigFile(
+    const std::string& path, const std::vector<std::pair<std::string, std::string>>& overrides,
+    google::protobuf::Message* message);
+// One line per key with type, default, range and help: for --help.
+std::string DescribeConfig(const google::protobuf::Descriptor* descriptor);
+
+// Reads a secret: InvalidArgument unless it is a regular file of mode 0600 or stricter, owned by
+// us, with at least `min_bytes`. A trailing newline is not part of it.
+absl::StatusOr<std::string> ReadSecretFile(const std::string& path, size_t min_bytes);
+
+}  // namespace cistern
+
+#endif  // CISTERN_BASE_CONFIG_H_

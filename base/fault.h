@@ -1,0 +1,35 @@
+// Fault points: named places where a test can make the process fail, stop or die.
+//
+//   if (CISTERN_FAULT("store.put.before_commit")) return absl::UnavailableError("fault");
+//
+// Unarmed it costs one relaxed load. A daemon arms points from its --fault flag (repeatable, only
+// with --enable-faults), a test through ArmFault. Actions:
+//   error      the expression is true once per armed count
+//   kill       SIGKILL to ourselves
+//   stop       SIGSTOP to ourselves
+//   delay=20ms sleeps, then the expression is false
+#ifndef CISTERN_BASE_FAULT_H_
+#define CISTERN_BASE_FAULT_H_
+
+#include <atomic>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace cistern {
+
+// spec: "name:action[:count[:skip]]", count 0 = for ever, skip = let that many pass first.
+absl::Status ArmFault(std::string_view spec);
+void DisarmFaults();
+
+namespace internal {
+extern std::atomic<bool> g_faults_armed;
+bool FaultHit(std::string_view name);
+}  // namespace internal
+}  // namespace cistern
+
+#define CISTERN_FAULT(name)                                               \
+  (::cistern::internal::g_faults_armed.load(std::memory_order_relaxed) && \
+   ::cistern::internal::FaultHit(name))
+
+#endif  // CISTERN_BASE_FAULT_H_

@@ -1,0 +1,340 @@
+// Cistern's client library: batch put and get of KV-cache chunks into memory the caller registered.
+//
+//   auto client = cistern::Client::Connect({.master_address = "10.0.0.1:7600"});
+//   auto ns = (*client)->OpenNamespace("llama-70b", "rev=1;dtype=fp8;block=512", {});
+//   auto buffer = (*client)->AllocateBuffer(64 << 20);
+//   ... put, look up, get: see client/examples/.
+//
+// A good guest in the engine's process: one I/O thread (a second, which verifies, from the second
+// concurrent get on; the waiting caller does its own I/O), no listening port, no signal handler, no
+// output unless a log sink is set. Every class is thread-safe unless it says otherwise. No call
+// throws. Every call ends at the latest 150 ms after its deadline, and when it has returned (or its
+// Pending is done) no byte lands in, or is read from, the caller's memory.
+//
+// Chunks are immutable: same key = same content. A put of a key that is there is a no-op that costs
+// no bytes on the wire. A get returns only bytes that were put under (namespace, key, shard), with
+// their digests checked, or a miss.
+#ifndef CISTERN_CLIENT_CLIENT_H_
+#define CISTERN_CLIENT_CLIENT_H_
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "base/ids.h"
+
+namespace cistern {
+
+// What became of one chunk of a batch. The comment is the caller's next step.
+enum class ChunkCode : uint8_t {
+  kOk = 0,
+  kPresent = 1,            // put: it was there; nothing was sent
+  kInProgress = 2,         // put: another client is putting it now
+  kNotFound = 3,           // get: a miss; compute it
+  kResourceExhausted = 4,  // put: the pool has no room now; back off
+  kInvalidArgument = 5,    // see `length` and the batch's message
+  kDataLoss = 6,           // get: bytes did not match and no other replica was good: a miss
+  kUnavailable = 7,        // store or master unreachable; retry
+  kCancelled = 8,
+  kDeadlineExceeded = 9,
+  kFailedPrecondition = 10,  // remove: leased or pinned
+  kAborted = 11,             // stale ticket; look up again
+  kInternal = 12,
+  kUnimplemented = 13,
+};
+std::string_view ChunkCodeName(ChunkCode code);
+
+struct ChunkResult {
+  ChunkCode code = ChunkCode::kInternal;
+  bool verified = false;  // get: digests were checked
+  uint64_t length = 0;    // the chunk's real length where it is known
+};
+
+// `status` is OK whenever every chunk got an answer of its own, misses and refusals included. It is
+// an error only when the call as a whole could not be tried (bad arguments; master unreachable);
+// `items` still has one entry a chunk. `message` says more about the first failure.
+struct BatchResult {
+  absl::Status status;
+  std::vector<ChunkResult> items;
+  std::string message;
+  size_t CountOf(ChunkCode code) const;
+};
+
+// A piece of the caller's registered memory. Must lie inside one registered buffer.
+struct Span {
+  void* data = nullptr;
+  uint64_t bytes = 0;
+};
+
+// A layout: piece l of unit u is at base[l] + u * unit_stride, piece_bytes long (an engine's paged
+// KV cache: l = layer, u = block). Registered once; a chunk then names {layout, unit}.
+struct Layout {
+  std::vector<void*> bases;
+  uint64_t unit_stride_bytes = 0;
+  uint64_t piece_bytes = 0;
+  uint32_t unit_count = 0;
+};
+struct LayoutId {
+  uint32_t value = 0;  // 0 = none
+};
+
+// Where one chunk's bytes are or go: `spans`, concatenated; or unit `unit` of `layout`.
+// The spans' array must live as long as the call.
+struct Memory {
+  absl::Span<const Span> spans;
+  LayoutId layout;
+  uint32_t unit = 0;
+};
+
+struct PutItem {
+  KeyId id;  // Namespace::Hash
+  uint16_t shard = 0;
+  Memory memory;  // the sum of its pieces is the chunk's length: 4 KiB to 1 GiB
+};
+
+struct GetItem {
+  KeyId id;
+  uint16_t shard = 0;
+  Memory memory;  // as long as the chunk, or the range, exactly
+  // At most one of: a byte range (bytes > 0), a run of parts (part_count > 0).
+  uint64_t range_offset = 0;
+  uint64_t range_bytes = 0;  // a range that cuts parts comes back with verified = false
+  uint32_t first_part = 0;
+  uint32_t part_count = 0;
+  // The target may be longer than the chunk; ChunkResult::length says how much was filled.
+  bool any_length = false;
+};
+
+enum class GetOrder : uint8_t { kByChunk = 0, kByPart = 1 };
+enum class Priority : uint8_t { kNormal = 0, kBackground = 1 };
+enum class Verify : uint8_t { kAlways = 0, kSampled = 1, kOff = 2 };
+
+struct CallOptions {
+  absl::Duration deadline = absl::ZeroDuration();  // 0 = ClientOptions::deadline
+  Priority priority = Priority::kNormal;
+};
+struct PutOptions : CallOptions {
+  uint64_t part_bytes = 0;  // 0 = the namespace's, else min(length, 1 MiB)
+  absl::Time expiry = absl::InfiniteFuture();
+  uint64_t affinity = 0;      // chunks read together share it; 0 = from the first key
+  bool wait_visible = false;  // return only when other clients' lookups see it (tests)
+};
+struct GetOptions : CallOptions {
+  GetOrder order = GetOrder::kByChunk;
+};
+struct LookupOptions : CallOptions {
+  uint16_t shard_first = 0;
+  uint16_t shard_count = 1;  // a key counts only if all its shards are there
+  bool sparse = false;       // lease every present key, not only the leading run
+  bool lease = true;
+  absl::Duration lease_time = absl::ZeroDuration();  // 0 = the pool's default; capped
+};
+struct RemoveOptions : CallOptions {
+  uint16_t shard_first = 0;
+  uint16_t shard_count = 1;
+  bool force = false;  // leased and pinned ones too
+};
+
+// What a lookup found. A value; Serialize/Namespace::Adopt carry it to another process, which can
+// then get without asking the master.
+struct LookupResult {
+  uint32_t leading_run = 0;                          // keys present from the front
+  std::vector<bool> present;                         // per key
+  LeaseId lease;                                     // zero = none
+  absl::Duration lease_time = absl::ZeroDuration();  // from when the answer was made
+  uint16_t shard_first = 0;
+  uint16_t shard_count = 1;
+  std::vector<KeyId> ids;
+  std::vector<uint16_t> stores;  // chunks: store index of the first replica, 0xFFFF = none
+  uint64_t directory_version = 0;
+  bool lease_shortened = false;
+
+  // The ticket: a few bytes a key.
+  std::string Serialize() const;
+};
+
+struct NamespaceOptions {
+  Verify verify = Verify::kAlways;
+  absl::Duration ttl = absl::ZeroDuration();  // 0 = chunks do not expire
+  uint64_t part_bytes = 0;
+  bool digest = true;  // false: put makes no digests, get verifies nothing
+};
+
+enum class MemoryKind : uint8_t { kHost = 0, kCuda = 1, kDmabuf = 2 };
+struct BufferDesc {
+  void* data = nullptr;
+  uint64_t bytes = 0;
+  MemoryKind kind = MemoryKind::kHost;  // others answer Unimplemented where no wire serves them
+  int device = -1;
+  int fd = -1;  // kDmabuf
+  uint64_t fd_offset = 0;
+  bool remote_read = true;   // puts may read from it
+  bool remote_write = true;  // gets may write into it
+};
+
+class ClientImpl;
+
+// A registered buffer. Unregisters when destroyed, which waits for calls in flight (within their
+// deadlines); later calls that name its memory are refused with InvalidArgument. Movable.
+class Buffer {
+ public:
+  Buffer();
+  Buffer(Buffer&&) noexcept;
+  Buffer& operator=(Buffer&&) noexcept;
+  ~Buffer();
+  void* data() const { return data_; }
+  uint64_t bytes() const { return bytes_; }
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  friend class ClientImpl;
+  std::shared_ptr<ClientImpl> owner_;
+  uint32_t index_ = 0;
+  void* data_ = nullptr;
+  uint64_t bytes_ = 0;
+  bool allocated_ = false;  // AllocateBuffer's: unmapped too
+};
+
+// An asynchronous call. Destroying it cancels the call and waits for its quiet end.
+template <typename Result>
+class Pending {
+ public:
+  class State {
+   public:
+    virtual ~State() = default;
+    virtual bool Done() = 0;
+    virtual bool Wait(absl::Duration timeout) = 0;
+    virtual int EventFd() = 0;
+    virtual void Cancel() = 0;
+    virtual Result Take() = 0;
+  };
+  Pending() = default;
+  explicit Pending(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  bool valid() const { return state_ != nullptr; }
+  // True once the result is there; never blocks.
+  bool Done() const { return state_->Done(); }
+  // The caller's thread does I/O meanwhile. False when `timeout` passed first.
+  bool Wait(absl::Duration timeout = absl::InfiniteDuration()) const {
+    return state_->Wait(timeout);
+  }
+  // Becomes readable when done; owned by the call. -1 when the system has no more descriptors.
+  int EventFd() const { return state_->EventFd(); }
+  // Asks the call to end early; it still has to be waited for.
+  void Cancel() const { state_->Cancel(); }
+  // The result; waits for it. Once.
+  Result Take() { return state_->Take(); }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+// A namespace: chunks whose bytes are interchangeable. Cheap to copy the pointer; outlives nothing:
+// keep the Client alive.
+class Namespace {
+ public:
+  virtual ~Namespace() = default;
+  virtual const NamespaceId& id() const = 0;
+  virtual const std::string& name() const = 0;
+  // Those in force: the first opener's.
+  virtual const NamespaceOptions& options() const = 0;
+
+  // A caller's key (1 byte to 4 KiB) as an id: a hash, no call. InvalidArgument beyond that.
+  virtual absl::StatusOr<KeyId> Hash(std::string_view key) const = 0;
+  virtual absl::Status HashMany(absl::Span<const std::string_view> keys,
+                                std::vector<KeyId>* out) const = 0;
+
+  // Any number of keys: the library splits. Errors: InvalidArgument, Unavailable and
+  // DeadlineExceeded (both name the master's address).
+  virtual absl::StatusOr<LookupResult> Lookup(absl::Span<const KeyId> ids,
+                                              const LookupOptions& options = {}) = 0;
+  // Takes no lease and marks nothing.
+  virtual absl::StatusOr<std::vector<bool>> Exists(absl::Span<const KeyId> ids,
+                                                   const LookupOptions& options = {}) = 0;
+  // Makes another process's lookup usable here. InvalidArgument: not a ticket of this namespace.
+  virtual absl::StatusOr<LookupResult> Adopt(std::string_view ticket) = 0;
+  virtual absl::Status Release(const LeaseId& lease, const CallOptions& options = {}) = 0;
+
+  virtual BatchResult BatchPut(absl::Span<const PutItem> items, const PutOptions& options = {}) = 0;
+  virtual BatchResult BatchGet(absl::Span<const GetItem> items, const GetOptions& options = {}) = 0;
+  // Warms the placement cache. With storage tiers it will promote.
+  virtual absl::Status Prefetch(absl::Span<const KeyId> ids, const LookupOptions& options = {}) = 0;
+  // Returns when the stores have freed them: kOk, kNotFound, kFailedPrecondition (leased, pinned).
+  virtual BatchResult Remove(absl::Span<const KeyId> ids, const RemoveOptions& options = {}) = 0;
+  // Every chunk of the namespace. The number removed.
+  virtual absl::StatusOr<uint64_t> RemoveAll(const RemoveOptions& options = {}) = 0;
+
+  // Asynchronous forms: `items`, their spans and the memory must stay until the call is done.
+  virtual Pending<absl::StatusOr<LookupResult>> LookupAsync(absl::Span<const KeyId> ids,
+                                                            const LookupOptions& options = {}) = 0;
+  virtual Pending<BatchResult> BatchPutAsync(absl::Span<const PutItem> items,
+                                             const PutOptions& options = {}) = 0;
+  virtual Pending<BatchResult> BatchGetAsync(absl::Span<const GetItem> items,
+                                             const GetOptions& options = {}) = 0;
+};
+
+enum class Wire : uint8_t { kAuto = 0, kTcp = 1, kShm = 2, kRdma = 3 };
+enum class Severity : int { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
+
+struct ClientOptions {
+  std::string master_address = "127.0.0.1:7600";
+  std::string pool_token_file;  // mode 0600; "" = no token
+  bool lazy = false;            // Connect makes no connection and cannot fail for want of one
+  absl::Duration deadline = absl::Seconds(5);  // of calls that name none
+  Wire wire = Wire::kAuto;
+  int connections_per_store = 2;
+  uint64_t max_inflight_bytes = uint64_t{256} << 20;  // asked for at once from all stores (incast)
+  // Lines of the library; any thread, one at a time.
+  std::function<void(Severity, std::string_view)> log_sink;
+};
+
+// What the library counted since Connect.
+struct ClientStats {
+  uint64_t lookups = 0, lookup_keys = 0, lookup_hits = 0;
+  uint64_t put_chunks = 0, put_bytes = 0, put_present = 0;
+  uint64_t get_chunks = 0, get_bytes = 0, get_misses = 0;
+  uint64_t verify_failures = 0;
+  uint64_t retries = 0;
+};
+
+class Client {
+ public:
+  // Waits for the master within options.deadline unless `lazy`. Unavailable or DeadlineExceeded
+  // name the address; PermissionDenied: the token is wrong; InvalidArgument: the options are.
+  static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
+  // Cancels what is pending and waits for its quiet end.
+  virtual ~Client() = default;
+
+  // Opens (and creates at first) a namespace. The fingerprint names everything that makes KV bytes
+  // interchangeable: weights revision, dtype, layout version, block tokens, parallel degree.
+  // FailedPrecondition: the name is in use with another fingerprint (the message shows both).
+  virtual absl::StatusOr<std::shared_ptr<Namespace>> OpenNamespace(
+      std::string_view name, std::string_view fingerprint, const NamespaceOptions& options = {},
+      const CallOptions& call = {}) = 0;
+
+  // Overlapping registrations are allowed; a span must lie within one of them.
+  virtual absl::StatusOr<Buffer> RegisterBuffer(const BufferDesc& desc) = 0;
+  // Memory that every wire serves best (shared memory, page-aligned, zeroed).
+  virtual absl::StatusOr<Buffer> AllocateBuffer(uint64_t bytes) = 0;
+  // Every piece of every unit must lie within registered buffers.
+  virtual absl::StatusOr<LayoutId> RegisterLayout(const Layout& layout) = 0;
+  virtual absl::Status UnregisterLayout(LayoutId id) = 0;
+
+  virtual absl::Status Ping(const CallOptions& options = {}) = 0;
+  virtual ClientStats stats() const = 0;
+  virtual PoolId pool_id() const = 0;
+};
+
+// "0.1.0"
+std::string_view ClientVersion();
+
+}  // namespace cistern
+
+#endif  // CISTERN_CLIENT_CLIENT_H_

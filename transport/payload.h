@@ -1,0 +1,47 @@
+// A call carries at most one payload stream each way: a linear sequence of bytes with scattered
+// memory at both ends. The wire moves it; these two interfaces say where the bytes are.
+// On tcp the stream follows the frames in line; one-sided wires map stream positions to the peer's
+// spans. Neither side copies through intermediate memory.
+#ifndef CISTERN_TRANSPORT_PAYLOAD_H_
+#define CISTERN_TRANSPORT_PAYLOAD_H_
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace cistern::transport {
+
+// Where outgoing bytes are. Used by one thread at a time. The wire owns a source from the moment
+// it is handed over until the call ends, then destroys it (so a source may hold refcounts).
+class PayloadSource {
+ public:
+  virtual ~PayloadSource() = default;
+  // Bytes that the stream still has to give after what NextPieces() returned so far.
+  virtual uint64_t remaining() const = 0;
+  // Appends the next pieces, at most `max_bytes` and `max_pieces`, in stream order; the position
+  // moves on. The memory stays valid and unchanged until the source is destroyed. A producer may
+  // compute (digest) what it returns here: it is asked in pieces that fit the cache.
+  // Precondition: remaining() > 0. Gives at least one byte.
+  virtual void NextPieces(size_t max_bytes, size_t max_pieces, std::vector<iovec>* out) = 0;
+};
+
+// Where incoming bytes go. Used by one thread at a time.
+class PayloadSink {
+ public:
+  virtual ~PayloadSink() = default;
+  // Appends the next buffers to fill, at most `max_bytes` and `max_pieces`, in stream order. Does
+  // not move the position: Landed() does. The memory stays valid until Landed() has covered it or
+  // the call has ended. Nothing appended = no more is expected: the wire treats further bytes as
+  // a protocol error.
+  virtual void NextBuffers(size_t max_bytes, size_t max_pieces, std::vector<iovec>* out) = 0;
+  // `bytes` more have arrived in those buffers, in order. A sink verifies here, while the bytes
+  // are in the cache. An error ends the call (and costs the connection).
+  virtual absl::Status Landed(size_t bytes) = 0;
+};
+
+}  // namespace cistern::transport
+
+#endif  // CISTERN_TRANSPORT_PAYLOAD_H_
