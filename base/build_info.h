@@ -1,5 +1,5 @@
-#ifndef BASE_BUILD_INFO_H_
-#define BASE_BUILD_INFO_H_
+#ifndef CISTERN_BASE_BUILD_INFO_H_
+#define CISTERN_BASE_BUILD_INFO_H_
 
 #include "absl/strings/string_view.h"
 
@@ -16,4 +16,4 @@ absl::string_view CommitId();
 
 }  // namespace cistern
 
-#endif  // BASE_BUILD_INFO_H_
+#endif  // CISTERN_BASE_BUILD_INFO_H_
