@@ -92,7 +92,8 @@ inline bool BitmapGet(std::string_view bits, size_t i) {
 inline void BitmapSet(std::string* bits, size_t i) {
   (*bits)[i / 8] = static_cast<char>(static_cast<uint8_t>((*bits)[i / 8]) | 1u << (i % 8));
 }
-// InvalidArgument unless it has the size for n bits (or is empty, when allowed: all zero).
+// InvalidArgument unless it has the size for n bits and no bit set beyond (or is empty, when
+// allowed: all zero).
 absl::Status CheckBitmap(std::string_view bits, size_t n, std::string_view what, bool allow_empty);
 
 }  // namespace cistern

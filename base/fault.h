@@ -12,15 +12,20 @@
 #define CISTERN_BASE_FAULT_H_
 
 #include <atomic>
+#include <cstdint>
 #include <string_view>
 
 #include "absl/status/status.h"
 
 namespace cistern {
 
-// spec: "name:action[:count[:skip]]", count 0 = for ever, skip = let that many pass first.
+// spec: "name:action[:count[:skip]]", count (default 1) how often it acts, 0 = for ever; skip
+// (default 0) = let that many pass first. Arming a name again replaces what it had. InvalidArgument
+// says what is wrong with the spec. Thread-safe.
 absl::Status ArmFault(std::string_view spec);
 void DisarmFaults();
+// How often the armed point `name` has acted since it was armed; 0 if it is not armed.
+uint64_t FaultActions(std::string_view name);
 
 namespace internal {
 extern std::atomic<bool> g_faults_armed;

@@ -16,7 +16,8 @@ namespace cistern {
 
 enum class LogLevel : int { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
 
-// Called from any thread, one call at a time; must not call back into the library.
+// Called from any thread, one call at a time; must not call back into the library. (Lines that a
+// sink itself logs are dropped; setting a sink from within one waits for ever.)
 using LogSink =
     std::function<void(LogLevel, std::string_view file, int line, std::string_view text)>;
 
@@ -25,8 +26,12 @@ void SetLogSink(LogSink sink);
 // The daemons' sink: "2026-01-02T03:04:05.678Z W store.cc:12 text" on standard error (glog's
 // severities; the systemd journal adds the rest).
 LogSink StderrSink();
+// One line of that form, newline included.
+std::string FormatLogLine(absl::Time when, LogLevel level, std::string_view file, int line,
+                          std::string_view text);
 void SetLogLevel(LogLevel level);
 bool ParseLogLevel(std::string_view name, LogLevel* out);
+// Whether a line of `level` would reach a sink.
 bool LogEnabled(LogLevel level);
 void LogLine(LogLevel level, const char* file, int line, std::string_view text);
 
@@ -34,6 +39,8 @@ void LogLine(LogLevel level, const char* file, int line, std::string_view text);
 class LogRateLimit {
  public:
   bool Allow(absl::Duration period, uint64_t* suppressed);
+  // The same at the monotonic time `now` (since the clock's origin, not negative).
+  bool AllowAt(absl::Duration now, absl::Duration period, uint64_t* suppressed);
 
  private:
   std::atomic<int64_t> next_ns_{0};
