@@ -5,11 +5,12 @@
 //   auto buffer = (*client)->AllocateBuffer(64 << 20);
 //   ... put, look up, get: see client/examples/.
 //
-// A good guest in the engine's process: one I/O thread (a second, which verifies, from the second
-// concurrent get on; the waiting caller does its own I/O), no listening port, no signal handler, no
-// output unless a log sink is set. Every class is thread-safe unless it says otherwise. No call
-// throws. Every call ends at the latest 150 ms after its deadline, and when it has returned (or its
-// Pending is done) no byte lands in, or is read from, the caller's memory.
+// A good guest in the engine's process: one I/O thread (a waiting caller does its own I/O and
+// verification, while the bytes are in its cache: a thread only for verifying would have to fetch
+// them from there), no listening port, no signal handler, no output unless a log sink is set. Every
+// class is thread-safe unless it says otherwise. No call throws. Every call ends at the latest 150
+// ms after its deadline, and when it has returned (or its Pending is done) no byte lands in, or is
+// read from, the caller's memory.
 //
 // Chunks are immutable: same key = same content. A put of a key that is there is a no-op that costs
 // no bytes on the wire. A get returns only bytes that were put under (namespace, key, shard), with
@@ -146,18 +147,25 @@ struct RemoveOptions : CallOptions {
 // What a lookup found. A value; Serialize/Namespace::Adopt carry it to another process, which can
 // then get without asking the master.
 struct LookupResult {
-  uint32_t leading_run = 0;                          // keys present from the front
-  std::vector<bool> present;                         // per key
-  LeaseId lease;                                     // zero = none
-  absl::Duration lease_time = absl::ZeroDuration();  // from when the answer was made
+  static constexpr uint16_t kNoStore = 0xFFFF;
+
+  uint32_t leading_run = 0;   // keys present from the front
+  std::vector<bool> present;  // per key
+  // One for each 32,768 chunks looked up; empty = none (nothing there, or none asked for).
+  std::vector<LeaseId> leases;
+  absl::Duration lease_time = absl::ZeroDuration();  // of the shortest; from the answer's making
+  bool lease_shortened = false;                      // the pool's share allowed less than was asked
   uint16_t shard_first = 0;
   uint16_t shard_count = 1;
   std::vector<KeyId> ids;
-  std::vector<uint16_t> stores;  // chunks: store index of the first replica, 0xFFFF = none
-  uint64_t directory_version = 0;
-  bool lease_shortened = false;
+  // Per chunk (key 0 shard_first, key 0 shard_first + 1, ...): where the first replica is, as a
+  // position in store_ids; kNoStore = absent.
+  std::vector<uint16_t> stores;
+  std::vector<StoreId> store_ids;
 
-  // The ticket: a few bytes a key.
+  NamespaceId ns;
+
+  // The ticket: the id and two bytes a chunk.
   std::string Serialize() const;
 };
 
@@ -258,9 +266,12 @@ class Namespace {
   // Takes no lease and marks nothing.
   virtual absl::StatusOr<std::vector<bool>> Exists(absl::Span<const KeyId> ids,
                                                    const LookupOptions& options = {}) = 0;
-  // Makes another process's lookup usable here. InvalidArgument: not a ticket of this namespace.
+  // Makes another process's lookup usable here, without a call. InvalidArgument: not a ticket of
+  // this namespace.
   virtual absl::StatusOr<LookupResult> Adopt(std::string_view ticket) = 0;
-  virtual absl::Status Release(const LeaseId& lease, const CallOptions& options = {}) = 0;
+  // Ends a lookup's leases early (all of them). Ones that ended already are no error.
+  virtual absl::Status Release(absl::Span<const LeaseId> leases,
+                               const CallOptions& options = {}) = 0;
 
   virtual BatchResult BatchPut(absl::Span<const PutItem> items, const PutOptions& options = {}) = 0;
   virtual BatchResult BatchGet(absl::Span<const GetItem> items, const GetOptions& options = {}) = 0;
