@@ -18,12 +18,13 @@ MAY_INCLUDE = {
 # (the library, its headers, the files that may include them)
 CONFINED = (
     ("gRPC", re.compile(r"^(grpc|grpcpp|grpc\+\+)/|\.grpc\.pb\.h$"),
-     re.compile(r"^(master|store)/(.*/)?\w*_service(_test)?\.(h|cc)$"
+     re.compile(r"^(master|store)/(.*/)?\w+_(service|stream|grpc)(_test)?\.(h|cc)$"
                 r"|^store/(.*/)?session_client\w*\.(h|cc)$"
                 r"|^tools/ctl/"
                 r"|^tests/")),
     ("RocksDB", re.compile(r"^rocksdb/"),
-     re.compile(r"^store/(.*/)?(ssd/\w*index|ssd_index)\w*\.(h|cc)$"
+     re.compile(r"^(store|master)/(.*/)?\w+_rocksdb(_test)?\.(h|cc)$"
+                r"|^store/(.*/)?ssd_index\w*\.(h|cc)$"
                 r"|^master/(.*/)?durable_\w+\.(h|cc)$")),
     ("verbs", re.compile(r"^(infiniband|rdma)/"),
      re.compile(r"^transport/rdma/|^tests/rdma/")),

@@ -61,6 +61,9 @@ class LintTest(unittest.TestCase):
         self.clean("master/admin_service.cc", "#include <grpcpp/grpcpp.h>\n")
         self.clean("store/session_client.cc", '#include "proto/store.grpc.pb.h"\n')
         self.clean("tools/ctl/main.cc", "#include <grpcpp/grpcpp.h>\n")
+        self.clean("master/session_stream.h",
+                   header("master/session_stream.h", "#include <grpcpp/grpcpp.h>"))
+        self.clean("master/state_store_rocksdb.cc", "#include <rocksdb/db.h>\n")
         self.clean("store/ssd_index.cc", "#include <rocksdb/db.h>\n")
         self.clean("master/durable_state.cc", "#include <rocksdb/db.h>\n")
         self.clean("transport/rdma/a.cc", "#include <infiniband/verbs.h>\n")
