@@ -12,7 +12,6 @@
 #ifndef CISTERN_TRANSPORT_CHANNEL_H_
 #define CISTERN_TRANSPORT_CHANNEL_H_
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,7 +20,6 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
-#include "absl/types/span.h"
 #include "base/clock.h"
 #include "transport/frame.h"
 #include "transport/identity.h"
@@ -31,7 +29,13 @@ namespace cistern::transport {
 
 inline constexpr absl::Duration kCancelGrace = absl::Milliseconds(100);
 
+// A status payload under this URL marks a failed call of which no byte had left: it can be repeated
+// without a second thought.
+inline constexpr char kNeverSentUrl[] = "type.cistern/never-sent";
+bool NeverSent(const absl::Status& status);
+
 class CallGroup;
+class GroupState;
 
 // What a started call does with its answer. Methods run on the thread that drives the connection,
 // one at a time per call, never with a lock of the channel held. Owned by the caller; must live
@@ -48,8 +52,9 @@ class CallHandler {
   };
   // A frame of the answer. If payload_bytes > 0, set *sink to where it goes (nullptr discards it);
   // the sink may be the same for all frames of the stream and is borrowed until the next OnFrame
-  // or OnDone. To send the request's payload now (after PutReady), set *source. An error ends the
-  // call and closes the connection.
+  // or OnDone. OnFrame runs when the meta has arrived, before the frame's payload. To send the
+  // request's payload now (after PutReady), set *source. An error ends the call and closes the
+  // connection.
   virtual absl::Status OnFrame(const Answer& answer, PayloadSink** sink,
                                std::unique_ptr<PayloadSource>* source) = 0;
   // The end, exactly once per started call. OK: a final frame was handled. ErrorReply frames come
@@ -68,6 +73,9 @@ struct CallSpec {
   bool small = false;
   // Payload bytes expected back: balances connections.
   uint64_t expected_bytes = 0;
+  // End with Unavailable at the first failed attempt to connect, instead of waiting for a
+  // connection until the deadline: for calls that have another replica to turn to.
+  bool fail_fast = false;
 };
 
 struct ChannelStats {
@@ -78,7 +86,8 @@ struct ChannelStats {
   uint64_t inflight_bytes = 0;
 };
 
-// Thread-safe. Destroying it cancels its calls (their OnDone has run when the destructor returns).
+// Thread-safe. Destroying it closes its connections and cancels its calls (their OnDone has run
+// when the destructor returns). Not to be destroyed from a callback of its own calls.
 class Channel {
  public:
   virtual ~Channel() = default;
@@ -112,25 +121,29 @@ class Channel {
   virtual void AbandonAfterFork() = 0;
 };
 
-// A set of calls that somebody waits for together. Not reusable while calls are pending.
+// A set of calls that somebody waits for together. Further calls may be started while some are
+// pending (from OnFrame and OnDone too). Without on_idle its owner must call IoContext::Wait, which
+// then drives the calls; they may not progress (nor time out) before. With on_idle the I/O thread
+// drives them while nobody waits. Thread-safe.
 class CallGroup {
  public:
-  CallGroup() = default;
-  // `on_idle` runs on the thread that ends the last pending call, after its OnDone.
-  explicit CallGroup(absl::AnyInvocable<void()> on_idle) : on_idle_(std::move(on_idle)) {}
+  CallGroup();
+  // `on_idle` runs on the thread that ends the last pending call, after its OnDone and after
+  // pending() became 0: it must own what it uses (the group may be gone, Wait may have returned),
+  // and may destroy the group.
+  explicit CallGroup(absl::AnyInvocable<void()> on_idle);
+  // Precondition: pending() == 0.
   ~CallGroup();
+  CallGroup(const CallGroup&) = delete;
+  CallGroup& operator=(const CallGroup&) = delete;
   // Calls that have been started and not ended.
-  int pending() const { return pending_.load(std::memory_order_acquire); }
+  int pending() const;
   // Cancels every pending call. OnDone follows within kCancelGrace + 50 ms.
   void Cancel();
 
  private:
-  friend class IoContext;
-  friend class GroupAccess;  // the wires' door to the fields below
-  std::atomic<int> pending_{0};
-  absl::AnyInvocable<void()> on_idle_;
-  struct Impl;
-  std::shared_ptr<Impl> impl_;
+  friend class GroupState;
+  const std::shared_ptr<GroupState> state_;
 };
 
 }  // namespace cistern::transport

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "transport/channel.h"
 
@@ -19,11 +20,16 @@ class IoContext {
   virtual ~IoContext() = default;
 
   // Returns when no call of `group` is pending. The calling thread drives the connections of the
-  // group's calls where nobody else does. Ends because every call has a deadline.
+  // group's calls where nobody else does. Ends because every call has a deadline. Not from a
+  // callback of a call.
   virtual void Wait(CallGroup& group) = 0;
 
   // Runs `fn` on the I/O thread at `when`. Dropped unrun at shutdown.
   virtual void RunAt(MonoTime when, absl::AnyInvocable<void()> fn) = 0;
+
+  // The process's fork child: there is no I/O thread here; let go of everything shared with the
+  // parent. Only destruction is allowed afterwards.
+  virtual void AbandonAfterFork() = 0;
 };
 
 }  // namespace cistern::transport

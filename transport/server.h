@@ -48,12 +48,15 @@ class ServerCall {
   // Receives exactly `bytes` of payload: first what came in line, the rest from the Data frames
   // that the peer sends after a non-final Reply. `sink` must outlive `done`. `done` runs once, on
   // the loop thread: OK when all has landed, else why it never will (peer gone, cancelled,
-  // stalled, the sink's error). In-line payload that a handler does not receive is discarded.
+  // stalled, the sink's error). May be called again after `done` (or in it) for the next stretch.
+  // While payload waits for its receiver the connection is not read, so call it soon; payload that
+  // is left when the call ends is discarded. 0 bytes: `done` runs at once.
   virtual void ReceivePayload(uint64_t bytes, PayloadSink* sink,
                               absl::AnyInvocable<void(absl::Status)> done) = 0;
 
   // Sends one frame of the answer. With `payload` the stream follows: in the frame itself when
-  // `final` and small, else in Data frames; a `final` frame ends the call once it is on the wire.
+  // `final` and at most kInlinePayloadBytes, else in Data frames (of a `final` Reply the last Data
+  // frame then carries the flag). A `final` Reply ends the call for the handler at once.
   // A non-final Reply with a payload must be followed by another Reply, which the wire sends after
   // the payload. `sent` (may be null) runs once on the loop thread when the payload has left or
   // never will; the source is destroyed just before.
@@ -61,7 +64,7 @@ class ServerCall {
                      std::unique_ptr<PayloadSource> payload = nullptr,
                      absl::AnyInvocable<void(absl::Status)> sent = nullptr) = 0;
 
-  // Ends the call with an ErrorReply.
+  // Ends the call with an ErrorReply; what was replied before is sent first.
   virtual void Fail(const absl::Status& status) = 0;
 
   // Ends the connection: what the peer sent breaks the protocol. Counted.
