@@ -1,0 +1,104 @@
+// What the admin service shows, as plain data: the shell turns it into its messages.
+#ifndef CISTERN_MASTER_ADMIN_VIEWS_H_
+#define CISTERN_MASTER_ADMIN_VIEWS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "master/types.h"
+#include "proto/store.pb.h"
+#include "proto/types.pb.h"
+
+namespace cistern::master {
+
+// Running totals of the clients' calls.
+struct PoolCounters {
+  uint64_t lookups = 0;
+  uint64_t lookup_keys = 0;
+  uint64_t lookup_hits = 0;
+  uint64_t miss_absent = 0;      // never put, removed, or evicted long ago
+  uint64_t miss_evicted = 0;     // evicted lately
+  uint64_t miss_dead_store = 0;  // only replica on a store that is not serving
+  uint64_t exists_calls = 0;
+  uint64_t places = 0;
+  uint64_t place_present = 0;
+  uint64_t place_in_progress = 0;
+  uint64_t place_refused = 0;
+  uint64_t removes = 0;
+  uint64_t lease_refused = 0;  // lookups whose lease was cut short or refused by the share
+  uint64_t records_applied = 0;
+  uint64_t records_refused = 0;  // index full, too many replicas, nonsense
+  std::vector<uint64_t> removed_by_cause = std::vector<uint64_t>(16);  // index = wire::Cause
+};
+
+struct PoolView {
+  PoolCounters counters;
+  Epoch epoch;
+  uint64_t chunk_count = 0;
+  uint64_t payload_bytes = 0;
+  uint32_t active_leases = 0;
+  uint64_t leased_bytes = 0;
+  uint32_t in_progress_puts = 0;
+  uint32_t pending_removals = 0;
+  uint64_t index_bytes = 0;  // memory of index and rings
+  absl::Duration uptime;
+};
+
+enum class StoreState : uint8_t {
+  kServing = 0,
+  kSyncing = 1,  // serving what its snapshot has shown so far
+  kSuspect = 2,  // silent: nothing is placed there
+  kDead = 3,     // no session or long silent: lookups skip it
+};
+const char* StoreStateName(StoreState state);
+
+struct StoreView {
+  StoreIndex index;
+  StoreId id;
+  std::string name;
+  std::string software_version;
+  StoreState state = StoreState::kDead;
+  uint64_t incarnation = 0;
+  std::vector<wire::Endpoint> endpoints;
+  wire::Heartbeat heartbeat;  // the last one
+  std::vector<wire::SegmentInfo> segments;
+  uint64_t chunk_count = 0;      // by the index
+  uint64_t accounted_bytes = 0;  // by the index
+  uint64_t placed_bytes = 0;     // placed, not yet reported
+  uint64_t evicting_bytes = 0;   // commanded, not yet reported
+  uint64_t leased_bytes = 0;
+  absl::Duration oldest_age;  // of its DRAM ring's oldest entry
+  std::vector<uint64_t> removed_by_cause;
+};
+
+struct NamespaceView {
+  NamespaceIndex index;
+  wire::NamespaceInfo info;
+  uint64_t chunk_count = 0;
+  uint64_t payload_bytes = 0;
+};
+
+struct ChunkView {
+  KeyId id;
+  Shard shard;
+  NamespaceIndex ns;
+  uint32_t length = 0;
+  struct Replica {
+    StoreIndex store;
+    TierMask tiers = 0;
+    Version version;
+    bool serving = false;
+    bool evicting = false;
+  };
+  std::vector<Replica> replicas;
+  absl::Duration lease_left;
+  bool pinned = false;
+  bool touched = false;
+  uint32_t expiry_unix_s = 0;
+};
+
+}  // namespace cistern::master
+
+#endif  // CISTERN_MASTER_ADMIN_VIEWS_H_

@@ -1,0 +1,39 @@
+// One message of a store's session, worked off in slices like the clients' calls (see calls.h):
+//
+//   SessionCall call(session, message);       // borrows the message
+//   while (true) { MutexLock lock(mutex); if (call.Step(core, now)) break; }
+//
+// A status that is not OK ends the session: the shell closes the stream and calls
+// MasterCore::OnSessionClosed.
+#ifndef CISTERN_MASTER_SESSION_CALL_H_
+#define CISTERN_MASTER_SESSION_CALL_H_
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "master/types.h"
+#include "proto/store.pb.h"
+
+namespace cistern::master {
+
+class MasterCore;
+
+class SessionCall {
+ public:
+  SessionCall(SessionId session, const wire::StoreMessage& message)
+      : session_(session), message_(message) {}
+  // True when the message is worked off; see status().
+  bool Step(MasterCore& core, MonoTime now);
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const SessionId session_;
+  const wire::StoreMessage& message_;
+  absl::Status status_;
+  size_t next_record_ = 0;
+};
+
+}  // namespace cistern::master
+
+#endif  // CISTERN_MASTER_SESSION_CALL_H_
