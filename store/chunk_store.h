@@ -1,0 +1,322 @@
+// Everything a store knows about the chunks in its DRAM, as one object that the daemon drives.
+//
+// Put:  1. BeginPut reserves a header and an extent per absent chunk and gives a PutSlot
+//       2. the caller receives payload and part digests into the slot's spans, checking as it goes
+//       3. Commit: part table and header complete -> commit word -> table -> record
+//       A slot destroyed before step 3 gives everything back.
+// Get:  Acquire gives a ChunkRef: the bytes stay in place until it is destroyed, whatever is
+//       removed meanwhile.
+#ifndef CISTERN_STORE_CHUNK_STORE_H_
+#define CISTERN_STORE_CHUNK_STORE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "base/digest.h"
+#include "base/ids.h"
+#include "base/mutex.h"
+#include "proto/store.pb.h"
+#include "proto/types.pb.h"
+#include "store/chunk_table.h"
+#include "store/expiry_index.h"
+#include "store/extent_allocator.h"
+#include "store/header_table.h"
+#include "store/namespace_record.h"
+#include "store/record_log.h"
+#include "store/segment.h"
+#include "store/version_ceiling.h"
+
+namespace cistern::store {
+
+class ChunkStore;
+
+// Position in the store's list of namespaces: the ns_ref of connections and the namespace index of
+// records. Never reused within a process.
+struct NamespaceIndex : StrongInt<struct NamespaceIndexTag, uint32_t> {
+  static constexpr uint32_t kMaxCount = 16'384;
+  using StrongInt::StrongInt;
+};
+
+// A reserved place for one chunk. Move-only; one thread at a time. Destroyed uncommitted it gives
+// header and extent back (Abort). Must not outlive its ChunkStore.
+class PutSlot {
+ public:
+  PutSlot() = default;
+  PutSlot(PutSlot&& other) noexcept { *this = std::move(other); }
+  PutSlot& operator=(PutSlot&& other) noexcept;
+  ~PutSlot() { Abort(); }
+
+  explicit operator bool() const { return store_ != nullptr; }
+  const ChunkName& name() const { return name_; }
+  const PartLayout& layout() const { return layout_; }
+  // `layout().length` bytes to fill.
+  absl::Span<char> payload() const { return {payload_, layout_.length}; }
+  // `layout().count` digests to fill, unless the digest kind is NONE.
+  absl::Span<PartDigest> part_table() {
+    return {layout_.count > 1 ? part_table_ : &single_part_digest_, layout_.count};
+  }
+  absl::Span<const PartDigest> part_table() const {
+    return {layout_.count > 1 ? part_table_ : &single_part_digest_, layout_.count};
+  }
+  uint64_t extent_bytes() const { return extent_.bytes; }
+  // Idempotent.
+  void Abort();
+
+ private:
+  friend class ChunkStore;
+  ChunkStore* store_ = nullptr;
+  uint32_t entry_ = ChunkTable::kNone;
+  NamespaceIndex namespace_index_;
+  ChunkName name_;
+  PartLayout layout_;
+  Extent extent_;
+  uint64_t expiry_unix_ms_ = 0;
+  char* payload_ = nullptr;
+  PartDigest* part_table_ = nullptr;
+  PartDigest single_part_digest_ = 0;
+};
+
+// A committed chunk held in place. Move-only. Must not outlive its ChunkStore; destroying it takes
+// the store's mutex.
+class ChunkRef {
+ public:
+  ChunkRef() = default;
+  ChunkRef(ChunkRef&& other) noexcept { *this = std::move(other); }
+  ChunkRef& operator=(ChunkRef&& other) noexcept;
+  ~ChunkRef() { Release(); }
+
+  explicit operator bool() const { return store_ != nullptr; }
+  const ChunkName& name() const { return name_; }
+  const PartLayout& layout() const { return layout_; }
+  uint64_t length() const { return layout_.length; }
+  absl::Span<const char> payload() const { return {payload_, layout_.length}; }
+  // Empty when digest_kind() is DIGEST_NONE.
+  absl::Span<const PartDigest> part_digests() const {
+    if (digest_kind_ == wire::DIGEST_NONE) return {};
+    return {layout_.count > 1 ? part_table_ : &single_part_digest_, layout_.count};
+  }
+  uint64_t root() const { return root_; }
+  Version version() const { return version_; }
+  wire::DigestKind digest_kind() const { return digest_kind_; }
+  // The store itself has checked the bytes against their digest.
+  bool verified() const { return verified_; }
+  uint64_t extent_bytes() const { return extent_bytes_; }
+  void Release();
+
+ private:
+  friend class ChunkStore;
+  ChunkStore* store_ = nullptr;
+  uint32_t entry_ = ChunkTable::kNone;
+  ChunkName name_;
+  PartLayout layout_;
+  uint64_t extent_bytes_ = 0;
+  const char* payload_ = nullptr;
+  const PartDigest* part_table_ = nullptr;
+  PartDigest single_part_digest_ = 0;
+  uint64_t root_ = 0;
+  Version version_;
+  wire::DigestKind digest_kind_ = wire::DIGEST_NONE;
+  bool verified_ = false;
+};
+
+// One chunk of a put batch.
+struct PutItem {
+  ChunkName name;
+  uint64_t length = 0;
+  uint32_t index = 0;  // in the request: what `duplicate_of` refers to
+};
+
+struct PutOptions {
+  uint64_t batch = 0;           // from NewBatch(); the same when a batch is tried again
+  uint64_t part_bytes = 0;      // 0 = the namespace's, else the default
+  uint64_t expiry_unix_ms = 0;  // 0 = now + the namespace's ttl, if it has one
+  bool replace = false;         // mutable namespaces only
+};
+
+// CHUNK_OK: `slot` is to be filled, or `duplicate_of` says which item of the same batch has it.
+// CHUNK_PRESENT, CHUNK_IN_PROGRESS (someone else is putting it).
+// CHUNK_RESOURCE_EXHAUSTED: no room; see RoomNeeded. CHUNK_INVALID_ARGUMENT: length or parts.
+// CHUNK_FAILED_PRECONDITION: the name is held by another namespace, or replace where chunks are
+// immutable.
+struct PutAnswer {
+  static constexpr uint32_t kNoDuplicate = 0xFFFFFFFF;
+  wire::ChunkStatus status = wire::CHUNK_INTERNAL;
+  uint32_t duplicate_of = kNoDuplicate;
+  PutSlot slot;
+};
+
+// What stands in the way of the items answered CHUNK_RESOURCE_EXHAUSTED.
+struct RoomNeeded {
+  uint64_t bytes = 0;         // sum of the extents that found no room: ask for these
+  uint64_t extent_bytes = 0;  // the largest of them: no free extent is as large
+  bool headers = false;       // headers ran out before bytes: evict any chunk
+  bool inflight = false;      // only the bound on uncommitted bytes: wait for other puts to end
+  bool any() const { return bytes != 0 || headers || inflight; }
+};
+
+struct CommitOptions {
+  // NONE: the slot's part table is ignored. PRODUCER, STORE: it is filled by the caller, who has
+  // compared it with the bytes or asks for `recheck`.
+  wire::DigestKind digest_kind = wire::DIGEST_PRODUCER;
+  bool recheck = false;  // hash the payload now; a mismatch is DataLoss
+  bool checked = false;  // the caller compared them: the header says verified
+};
+
+struct EvictResult {
+  uint64_t chunks = 0;
+  uint64_t bytes = 0;      // of their extents
+  bool satisfied = false;  // the bytes were freed and the extent fits
+};
+
+struct RecoveryReport {
+  uint64_t recovered_chunks = 0;
+  uint64_t recovered_bytes = 0;
+  uint64_t writing = 0;      // dropped: puts that never ended
+  uint64_t damaged = 0;      // dropped: CRC or a field out of range
+  uint64_t overlapping = 0;  // dropped: extents shared with a higher version
+  uint64_t duplicate = 0;    // dropped: the chunk exists at a higher version
+  uint64_t orphaned = 0;     // dropped: the namespace is unknown or was removed
+  uint64_t expired = 0;
+};
+
+struct NamespaceUsage {
+  NamespaceRecord record;
+  uint64_t chunk_count = 0;
+  uint64_t payload_bytes = 0;
+};
+
+struct ChunkStoreOptions {
+  uint64_t max_inflight_bytes = uint64_t{1} << 30;
+  size_t record_log_records = 1'000'000;
+  double reserve_share = 0.01;                      // below this share free the store wants room
+  absl::Duration spare_recent = absl::Seconds(10);  // self-eviction spares what was read since
+  uint64_t hash_seed = 0;                           // random per process
+};
+
+// Promises the invariants of the segment: a chunk is readable only when committed with all its
+// bytes; an extent is allocatable only when its header is freed and its last reader gone; used
+// bytes are the sum of the extents handed out.
+//
+// Thread-safe: one mutex, held for table work only (never I/O, hashing, copying of payload, or a
+// callback). Times are passed in. Owns segments and versions.
+class ChunkStore {
+ public:
+  // Recovers what the segments hold.
+  static absl::StatusOr<std::unique_ptr<ChunkStore>> Create(
+      const ChunkStoreOptions& options, std::vector<std::unique_ptr<Segment>> segments,
+      std::unique_ptr<VersionCeiling> versions, absl::Time now);
+  // Precondition: no PutSlot or ChunkRef is left.
+  ~ChunkStore();
+  ChunkStore(const ChunkStore&) = delete;
+  ChunkStore& operator=(const ChunkStore&) = delete;
+
+  const RecoveryReport& recovery() const { return recovery_; }
+  const StoreId& store_id() const { return versions_->store_id(); }
+  RecordLog& log() { return log_; }
+
+  // --- Namespaces ---
+  // The index of the namespace, entered if it is new; its options are those of the first opener.
+  // InvalidArgument: see CheckNamespaceRecord. ResourceExhausted: kMaxCount are known.
+  absl::StatusOr<NamespaceIndex> BindNamespace(const NamespaceRecord& record);
+  std::optional<NamespaceIndex> FindNamespace(const NamespaceId& id) const;
+  // The options in force. Precondition: `ns` came from BindNamespace.
+  wire::NamespaceOptions NamespaceOptionsOf(NamespaceIndex ns) const;
+  bool IsNamespace(uint32_t ns_ref) const;
+  // Namespaces from `first` on, in order of their index: a session's list.
+  std::vector<wire::NamespaceInfo> NamespacesFrom(uint32_t first) const;
+  std::vector<NamespaceUsage> NamespaceUsages() const;
+  // Removes every chunk of the namespace for good: durably (a restart finds none), in slices.
+  // Returns how many. Puts under way that commit later are not part of it.
+  uint64_t DropNamespace(const NamespaceId& id, absl::Time now);
+
+  // --- Puts ---
+  uint64_t NewBatch();
+  // Answers item by item; answers.size() == items.size(). Never evicts by itself.
+  RoomNeeded BeginPut(NamespaceIndex ns, absl::Span<const PutItem> items, const PutOptions& options,
+                      absl::Time now, absl::Span<PutAnswer> answers);
+  // Commits one chunk. DataLoss: recheck failed; Unavailable: no version could be had; NotFound:
+  // the namespace was dropped meanwhile. The slot is given back in each case.
+  absl::StatusOr<Version> Commit(PutSlot slot, const CommitOptions& options, absl::Time now);
+  // Commits a whole batch in one step: the records and the order of arrival get the last chunk
+  // first, so that a suffix is older than its prefix. Empty slots are skipped (version 0).
+  // recheck is not possible here.
+  absl::Status CommitBatch(absl::Span<PutSlot> slots, const CommitOptions& options, absl::Time now,
+                           absl::Span<Version> versions);
+
+  // --- Gets ---
+  // Empty where the chunk is absent, expired, or of another namespace.
+  ChunkRef Acquire(NamespaceIndex ns, const ChunkName& name, absl::Time now);
+  // refs.size() == names.size(). Returns how many were found.
+  size_t AcquireMany(NamespaceIndex ns, absl::Span<const ChunkName> names, absl::Time now,
+                     absl::Span<ChunkRef> refs);
+  // Present, without a reference, a touch or a count.
+  bool Contains(NamespaceIndex ns, const ChunkName& name, absl::Time now) const;
+  // Hashes the chunk (outside the mutex) and marks it verified; a mismatch drops it: DataLoss. OK
+  // without hashing when it has no digest.
+  absl::Status Verify(const ChunkRef& ref);
+
+  // --- Removal ---
+  // CHUNK_OK: gone. CHUNK_NOT_FOUND: not here, another namespace, or another version (version 0 =
+  // whichever it is).
+  wire::ChunkStatus Remove(NamespaceIndex ns, const ChunkName& name, Version version,
+                           wire::Cause cause);
+  // For the master's command: by name and version alone.
+  bool Evict(const ChunkName& name, Version version, wire::Cause cause);
+  // A reader found bad bytes: hashes again. CHUNK_OK: sound (or without digest); CHUNK_DATA_LOSS:
+  // dropped; CHUNK_NOT_FOUND: gone already.
+  wire::ChunkStatus ReportBad(NamespaceIndex ns, const ChunkName& name, Version version,
+                              absl::Time now);
+  // Removes up to `max` chunks that are due; returns how many it looked at (call again while that
+  // is `max`).
+  size_t ExpireDue(absl::Time now, size_t max);
+  // When ExpireDue has something to do; InfiniteFuture = nothing.
+  absl::Time NextExpiry() const;
+  // Frees at least `bytes` and, if it can, makes an extent of `extent_bytes` fit (0 = any): oldest
+  // first; what was read since it was last looked at goes back to the young end once; what was read
+  // in the last `spare_recent`, or is being read, stays.
+  EvictResult EvictSelf(uint64_t bytes, uint64_t extent_bytes, wire::Cause cause, absl::Time now);
+  // Bytes by which free space is below the reserve; 0 = there is enough.
+  uint64_t ReserveDeficit() const;
+
+  // --- What is held ---
+  void Usage(absl::Time now, wire::TierUsage* out) const;
+  void SegmentInfos(std::vector<wire::SegmentInfo>* out) const;
+  // Adds this store's part: gets, puts, removals, in-flight bytes, records dropped.
+  void FillCounters(wire::StoreCounters* out) const;
+  uint64_t chunk_count() const;
+  uint64_t inflight_bytes() const;
+  // Whether nothing is held: no chunk, no put, no reader, every extent and header free.
+  bool AllFree() const;
+  // Records of up to `max` committed chunks from `cursor` on (0 at first) in `page`; the cursor for
+  // the next call, nullopt at the end. Every chunk committed during the whole walk is given once.
+  std::optional<uint64_t> ReadPage(uint64_t cursor, size_t max, wire::SnapshotPage* page) const;
+
+ private:
+  friend class PutSlot;
+  friend class ChunkRef;
+  struct SegmentState;
+  struct NamespaceState;
+
+  ChunkStore(const ChunkStoreOptions& options, std::vector<std::unique_ptr<Segment>> segments,
+             std::unique_ptr<VersionCeiling> versions);
+  absl::Status Recover(absl::Time now);
+
+  const ChunkStoreOptions options_;
+  std::unique_ptr<VersionCeiling> versions_;
+  RecoveryReport recovery_;
+  RecordLog log_;
+  mutable Mutex mutex_;
+};
+
+}  // namespace cistern::store
+
+#endif  // CISTERN_STORE_CHUNK_STORE_H_

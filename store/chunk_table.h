@@ -1,0 +1,103 @@
+// The store's in-memory table of chunks: by name, and by order of arrival.
+#ifndef CISTERN_STORE_CHUNK_TABLE_H_
+#define CISTERN_STORE_CHUNK_TABLE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+
+#include "base/ids.h"
+
+namespace cistern::store {
+
+// An entry belongs to one header of one segment for good (entry number = the segment's first number
+// + header index), so it names neither. What is read once per transfer (extent, digest, namespace
+// id) stays in the header.
+//
+// Memory per header: 56 bytes of entry, touched only once the header is used, and 4 bytes of bucket
+// at a load between 0.5 and 1: 60 to 64 bytes.
+struct ChunkEntry {
+  enum class State : uint8_t {
+    kFree = 0,
+    kWriting = 1,    // a put in progress: found by name, not by readers
+    kCommitted = 2,  // in the arrival list
+    kUnlinked = 3,   // removed; the extent is kept for its readers
+  };
+
+  KeyId id;
+  uint64_t version_and_namespace;  // version: low 40 bits; namespace index: high 24
+  uint32_t length;
+  uint32_t refcount;
+  uint32_t last_access_unix_s;  // while writing: low half of the batch number
+  uint32_t expiry_unix_s;       // 0 = none; while writing: the item's index in its batch
+  uint32_t hash_next;
+  uint32_t older;
+  uint32_t younger;
+  uint16_t shard_and_flags;  // shard: low 12 bits
+  State state;
+  bool touched;  // read since the evictor last looked
+
+  ChunkName name() const { return {id, Shard(shard_and_flags & Shard::kMax)}; }
+  Version version() const { return Version(version_and_namespace & Version::kMax); }
+  uint32_t namespace_index() const { return static_cast<uint32_t>(version_and_namespace >> 40); }
+  void set_version(Version v) {
+    version_and_namespace = (version_and_namespace & ~Version::kMax) | v.value;
+  }
+  void set_name(const ChunkName& n, uint32_t namespace_index) {
+    id = n.id;
+    shard_and_flags = n.shard.value;
+    version_and_namespace = uint64_t{namespace_index} << 40;
+  }
+};
+static_assert(sizeof(ChunkEntry) == 56);
+
+// A hash table of fixed capacity over a dense array whose entries never move, and an intrusive list
+// of committed entries from oldest to youngest. The hash is mixed with a random seed, so that
+// crafted ids cannot build long chains.
+//
+// Not thread-safe: ChunkStore calls it under its mutex.
+class ChunkTable {
+ public:
+  static constexpr uint32_t kNone = 0xFFFFFFFF;
+
+  // `capacity` = headers of all segments, below 2^32 - 1.
+  ChunkTable(uint32_t capacity, uint64_t seed);
+
+  uint32_t capacity() const { return capacity_; }
+  ChunkEntry& at(uint32_t entry) { return entries_[entry]; }
+  const ChunkEntry& at(uint32_t entry) const { return entries_[entry]; }
+
+  // The committed (or writing) entry of that name; kNone when there is none. At most one of each
+  // exists.
+  uint32_t Find(const ChunkName& name, ChunkEntry::State state) const;
+  // Enters an entry whose name is set, in front of its chain. Precondition: not entered.
+  void Link(uint32_t entry);
+  void Unlink(uint32_t entry);
+
+  // The arrival list.
+  void PushYoungest(uint32_t entry);
+  void RemoveFromList(uint32_t entry);
+  uint32_t oldest() const { return oldest_; }
+  uint32_t listed_count() const { return listed_count_; }
+
+ private:
+  struct FreeDeleter {
+    void operator()(void* p) const { std::free(p); }
+  };
+  size_t BucketOf(const ChunkName& name) const;
+
+  const uint32_t capacity_;
+  const uint64_t seed_;
+  // calloc: pages are backed only when touched.
+  std::unique_ptr<ChunkEntry[], FreeDeleter> entries_;
+  std::unique_ptr<uint32_t[], FreeDeleter> buckets_;  // entry + 1; 0 = empty
+  size_t bucket_mask_ = 0;
+  uint32_t oldest_ = kNone;
+  uint32_t youngest_ = kNone;
+  uint32_t listed_count_ = 0;
+};
+
+}  // namespace cistern::store
+
+#endif  // CISTERN_STORE_CHUNK_TABLE_H_
