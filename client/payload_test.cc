@@ -1,0 +1,251 @@
+// Both payload streams: what a put sends, and where a get's bytes land and what it thinks of them.
+#include <algorithm>
+#include <cstring>
+
+#include "base/test_util.h"
+#include "client/get_payload.h"
+#include "client/put_payload.h"
+
+namespace cistern {
+namespace {
+
+using Verdict = GetPayload::Verdict;
+
+ChunkName Name(uint8_t n) {
+  ChunkName name;
+  name.id.bytes[0] = n;
+  name.shard = Shard(3);
+  return name;
+}
+
+// What the format says of a chunk's part digests, cut out of the whole by hand.
+std::vector<PartDigest> PartDigests(std::string_view bytes, uint64_t part_bytes) {
+  std::vector<PartDigest> digests;
+  for (size_t at = 0; at < bytes.size(); at += part_bytes) {
+    const std::string_view part = bytes.substr(at, part_bytes);
+    digests.push_back(DigestOf(part.data(), part.size()));
+  }
+  return digests;
+}
+std::string AsBytes(absl::Span<const PartDigest> digests) {
+  return {reinterpret_cast<const char*>(digests.data()), digests.size() * 8};
+}
+
+// Cuts `bytes` of memory into spans of `piece` bytes each (the last is shorter).
+std::vector<Span> Cut(std::string* memory, uint64_t piece) {
+  std::vector<Span> spans;
+  for (size_t at = 0; at < memory->size(); at += piece) {
+    spans.push_back({memory->data() + at, std::min<uint64_t>(piece, memory->size() - at)});
+  }
+  return spans;
+}
+
+std::string Drain(PutPayload* source, size_t max_bytes, size_t max_pieces) {
+  std::string out;
+  while (source->remaining() > 0) {
+    std::vector<iovec> pieces;
+    source->NextPieces(max_bytes, max_pieces, &pieces);
+    EXPECT_LE(pieces.size(), max_pieces);
+    size_t sum = 0;
+    for (const iovec& piece : pieces) {
+      out.append(static_cast<const char*>(piece.iov_base), piece.iov_len);
+      sum += piece.iov_len;
+    }
+    EXPECT_GT(sum, 0u);
+    EXPECT_LE(sum, max_bytes);
+  }
+  return out;
+}
+
+class PutPayloadTest : public ::testing::TestWithParam<std::tuple<size_t, size_t, uint64_t>> {};
+
+TEST_P(PutPayloadTest, BytesThenPartDigestsOfEachChunk) {
+  const auto [max_bytes, max_pieces, span_bytes] = GetParam();
+  std::string first = PatternBytes(1, 700'001);
+  std::string second = PatternBytes(2, 4096);
+  const auto first_spans = Cut(&first, span_bytes);
+  const auto second_spans = Cut(&second, span_bytes);
+  ASSERT_OK_AND_ASSIGN(const PartLayout first_layout, PartLayout::Make(700'001, 65'536));
+  ASSERT_OK_AND_ASSIGN(const PartLayout second_layout, PartLayout::Make(4096, 0));
+  PutPayload source({{MemoryRef(first_spans, first.size()), first_layout},
+                     {MemoryRef(second_spans, second.size()), second_layout}},
+                    /*digest=*/true);
+  // 700,001 bytes in parts of 64 KiB are 11.
+  EXPECT_EQ(source.remaining(), 700'001u + 11 * 8 + 4096 + 8);
+  EXPECT_EQ(Drain(&source, max_bytes, max_pieces), first + AsBytes(PartDigests(first, 65'536)) +
+                                                       second + AsBytes(PartDigests(second, 4096)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, PutPayloadTest,
+                         ::testing::Values(std::tuple(size_t{1} << 30, 1000u, 1u << 20),
+                                           std::tuple(100'000u, 64u, 5'000u),
+                                           std::tuple(65'536u, 1u, 65'536u),
+                                           std::tuple(777u, 3u, 1'001u)));
+
+TEST(PutPayloadTest, WithoutDigestsOnlyBytes) {
+  std::string bytes = PatternBytes(1, 300'000);
+  const auto spans = Cut(&bytes, 100'000);
+  ASSERT_OK_AND_ASSIGN(const PartLayout layout, PartLayout::Make(bytes.size(), 0));
+  PutPayload source({{MemoryRef(spans, bytes.size()), layout}}, /*digest=*/false);
+  EXPECT_EQ(source.remaining(), 300'000u);
+  EXPECT_EQ(Drain(&source, 1 << 20, 2), bytes);
+}
+
+// Feeds a stream into a sink as a wire would: `step` bytes arrive at a time.
+void Feed(GetPayload* sink, std::string_view stream, size_t step, size_t max_pieces) {
+  while (!stream.empty()) {
+    const std::string_view now = stream.substr(0, step);
+    stream.remove_prefix(now.size());
+    size_t fed = 0;
+    while (fed < now.size()) {
+      std::vector<iovec> buffers;
+      sink->NextBuffers(now.size() - fed, max_pieces, &buffers);
+      ASSERT_FALSE(buffers.empty());
+      ASSERT_LE(buffers.size(), max_pieces);
+      size_t landed = 0;
+      for (const iovec& buffer : buffers) {
+        std::memcpy(buffer.iov_base, now.data() + fed + landed, buffer.iov_len);
+        landed += buffer.iov_len;
+      }
+      ASSERT_OK(sink->Landed(landed));
+      fed += landed;
+    }
+  }
+}
+
+// A chunk as a store has it, and one target.
+struct Chunk {
+  Chunk(uint8_t seed, uint64_t length, uint64_t part_bytes, uint64_t span_bytes = 1 << 30)
+      : bytes(PatternBytes(seed, length)), target(length, '\0'), spans(Cut(&target, span_bytes)) {
+    get.layout = *PartLayout::Make(length, part_bytes);
+    get.name = Name(seed);
+    get.memory = MemoryRef(spans, length);
+    digests = PartDigests(bytes, get.layout.part_bytes);
+    get.root = RootDigest(digests, length, get.name);
+  }
+  Chunk(const Chunk&) = delete;
+  // The stream that answers what `get` selects.
+  std::string Stream() const {
+    return AsBytes(absl::MakeConstSpan(digests).subspan(get.first_part, get.part_count)) +
+           bytes.substr(get.begin, get.end - get.begin);
+  }
+  std::string bytes;
+  std::string target;
+  std::vector<Span> spans;
+  std::vector<PartDigest> digests;
+  GetChunk get;
+};
+
+TEST(GetPayloadTest, ScattersAndVerifiesHoweverTheBytesArrive) {
+  for (const size_t step : {size_t{1} << 30, size_t{65'536}, size_t{1'237}}) {
+    for (const size_t max_pieces : {1000u, 2u}) {
+      Chunk a(1, 300'000, 65'536, 5'000);
+      Chunk b(2, 4096, 0);
+      ASSERT_OK(SelectWhole(true, &a.get));
+      ASSERT_OK(SelectWhole(true, &b.get));
+      GetPayload sink({a.get, b.get});
+      EXPECT_EQ(sink.stream_bytes(), 300'000u + 5 * 8 + 4096 + 8);
+      const std::string stream = a.Stream() + b.Stream();
+      EXPECT_EQ(sink.verdict(0), Verdict::kPending);
+      Feed(&sink, stream, step, max_pieces);
+      EXPECT_EQ(sink.verdict(0), Verdict::kVerified);
+      EXPECT_EQ(sink.verdict(1), Verdict::kVerified);
+      EXPECT_EQ(a.target, a.bytes);
+      EXPECT_EQ(b.target, b.bytes);
+    }
+  }
+}
+
+TEST(GetPayloadTest, OneFlippedByteCondemnsItsChunkAlone) {
+  Chunk a(1, 200'000, 65'536);
+  Chunk b(2, 200'000, 65'536);
+  ASSERT_OK(SelectWhole(true, &a.get));
+  ASSERT_OK(SelectWhole(true, &b.get));
+  GetPayload sink({a.get, b.get});
+  a.bytes[131'072] ^= 1;
+  Feed(&sink, a.Stream() + b.Stream(), 10'000, 4);
+  EXPECT_EQ(sink.verdict(0), Verdict::kBad);
+  EXPECT_EQ(sink.verdict(1), Verdict::kVerified);
+}
+
+TEST(GetPayloadTest, GoodBytesOfAnotherChunkDoNotPass) {
+  Chunk wanted(1, 8192, 0);
+  const Chunk other(2, 8192, 0);
+  ASSERT_OK(SelectWhole(true, &wanted.get));
+  GetChunk get = wanted.get;
+  get.root = other.get.root;  // sound in itself: other's table, other's root
+  GetPayload sink({get});
+  Feed(&sink, AsBytes(other.digests) + other.bytes, 1 << 20, 64);
+  EXPECT_EQ(sink.verdict(0), Verdict::kBad);
+}
+
+TEST(GetPayloadTest, RunOfPartsIsVerified) {
+  Chunk a(1, 300'000, 65'536);
+  ASSERT_OK(SelectParts(3, 2, true, &a.get));
+  EXPECT_EQ(a.get.begin, 196'608u);  // 3 x 65,536
+  EXPECT_EQ(a.get.end, 300'000u);    // the last part is shorter
+  GetPayload sink({a.get});
+  Feed(&sink, a.Stream(), 9'999, 64);
+  EXPECT_EQ(sink.verdict(0), Verdict::kVerified);
+  EXPECT_EQ(a.target.substr(0, 300'000 - 196'608), a.bytes.substr(196'608));
+}
+
+TEST(GetPayloadTest, RangeThatCutsPartsIsUnverifiedButItsWholePartsAreChecked) {
+  Chunk a(1, 300'000, 65'536);
+  ASSERT_OK(SelectRange(65'000, 70'000, true, &a.get));  // all of part 1 (65,536 to 131,072)
+  EXPECT_EQ(a.get.first_part, 1u);
+  EXPECT_EQ(a.get.part_count, 1u);
+  GetPayload sink({a.get});
+  Feed(&sink, a.Stream(), 1'000, 64);
+  EXPECT_EQ(sink.verdict(0), Verdict::kUnverified);
+  EXPECT_EQ(a.target.substr(0, 70'000), a.bytes.substr(65'000, 70'000));
+
+  GetPayload again({a.get});
+  a.bytes[100'000] ^= 1;
+  Feed(&again, a.Stream(), 1'000, 64);
+  EXPECT_EQ(again.verdict(0), Verdict::kBad);
+}
+
+TEST(GetPayloadTest, RangeOfWholePartsIsVerified) {
+  Chunk a(1, 300'000, 65'536);
+  ASSERT_OK(SelectRange(262'144, 300'000 - 262'144, true, &a.get));
+  EXPECT_EQ(a.get.part_count, 1u);
+  GetPayload sink({a.get});
+  Feed(&sink, a.Stream(), 1 << 20, 64);
+  EXPECT_EQ(sink.verdict(0), Verdict::kVerified);
+}
+
+TEST(GetPayloadTest, WithoutDigestsNothingIsVerified) {
+  Chunk a(1, 8192, 0);
+  ASSERT_OK(SelectWhole(false, &a.get));
+  GetPayload sink({a.get});
+  Feed(&sink, a.bytes, 1 << 20, 64);
+  EXPECT_EQ(sink.verdict(0), Verdict::kUnverified);
+  EXPECT_EQ(a.target, a.bytes);
+}
+
+TEST(GetPayloadTest, NothingIsExpectedBeyondTheEnd) {
+  Chunk a(1, 4096, 0);
+  ASSERT_OK(SelectWhole(true, &a.get));
+  GetPayload sink({a.get});
+  Feed(&sink, a.Stream(), 1 << 20, 64);
+  std::vector<iovec> buffers;
+  sink.NextBuffers(1, 1, &buffers);
+  EXPECT_TRUE(buffers.empty());
+  EXPECT_FALSE(sink.Landed(1).ok());
+}
+
+TEST(GetPayloadTest, SelectionsOutsideTheChunkAreRefused) {
+  Chunk a(1, 300'000, 65'536);  // 5 parts
+  EXPECT_THAT(SelectParts(5, 0, true, &a.get), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(SelectParts(4, 2, true, &a.get), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(SelectParts(1, UINT32_MAX, true, &a.get),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(SelectRange(300'000, 1, true, &a.get), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(SelectRange(1, UINT64_MAX, true, &a.get),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(SelectRange(0, 0, true, &a.get), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+}  // namespace
+}  // namespace cistern
