@@ -117,8 +117,10 @@ void KeyHasher::HashMany(absl::Span<const std::string_view> keys, KeyId* out) co
 std::array<uint8_t, 32> HmacSha256(std::string_view key, std::string_view data) {
   std::array<uint8_t, 32> mac;
   unsigned int mac_bytes = 0;
+  // HMAC fails for a null key, even one of no bytes.
+  const char* key_bytes = key.empty() ? "" : key.data();
   const uint8_t* result =
-      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+      HMAC(EVP_sha256(), key_bytes, static_cast<int>(key.size()),
            reinterpret_cast<const uint8_t*>(data.data()), data.size(), mac.data(), &mac_bytes);
   CISTERN_CHECK(result != nullptr && mac_bytes == mac.size());
   return mac;

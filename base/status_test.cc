@@ -54,7 +54,7 @@ TEST(ErrnoStatusTest, TheCodeNamesTheNextStep) {
   EXPECT_THAT(ErrnoStatus(ECONNABORTED, "accept"), StatusIs(StatusCode::kUnavailable));
   EXPECT_THAT(ErrnoStatus(EPIPE, "write"), StatusIs(StatusCode::kUnavailable));
   EXPECT_THAT(ErrnoStatus(ETIMEDOUT, "dial"), StatusIs(StatusCode::kDeadlineExceeded));
-  EXPECT_THAT(ErrnoStatus(EADDRINUSE, "bind"), StatusIs(StatusCode::kAlreadyExists));
+  EXPECT_THAT(ErrnoStatus(EADDRINUSE, "bind"), StatusIs(StatusCode::kFailedPrecondition));
   EXPECT_THAT(ErrnoStatus(EIO, "read"), StatusIs(StatusCode::kDataLoss, HasSubstr("Input/output")));
 }
 
