@@ -23,8 +23,6 @@
 
 namespace cistern {
 
-std::string_view SoftwareVersion() { return "0.1.0"; }
-
 DaemonFlags ParseDaemonFlags(const DaemonInfo& info, int argc, char** argv, int* exit_code) {
   *exit_code = -1;
   DaemonFlags flags;

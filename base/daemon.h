@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/version.h"
 #include "google/protobuf/message.h"
 
 namespace cistern {
@@ -61,9 +62,6 @@ absl::Status MakeDirs(const std::string& dir);
 
 // True for 127.0.0.0/8, ::1 and "localhost".
 bool IsLoopbackAddress(std::string_view address);
-
-// The release, "0.1.0": also what peers see in the handshake.
-std::string_view SoftwareVersion();
 
 }  // namespace cistern
 
