@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/secret_file.h"  // IWYU pragma: export
 #include "google/protobuf/message.h"
 
 namespace cistern {
@@ -45,10 +46,6 @@ absl::StatusOr<LoadedConfig> LoadConfigFile(
     google::protobuf::Message* message);
 // One line per key with type, default, range and help: for --help.
 std::string DescribeConfig(const google::protobuf::Descriptor* descriptor);
-
-// Reads a secret: InvalidArgument unless it is a regular file of mode 0600 or stricter, owned by
-// us, with at least `min_bytes`. A trailing newline is not part of it.
-absl::StatusOr<std::string> ReadSecretFile(const std::string& path, size_t min_bytes);
 
 }  // namespace cistern
 

@@ -7,7 +7,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/config.h"
+#include "base/secret_file.h"
 #include "base/status.h"
 
 namespace cistern {
