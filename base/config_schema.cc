@@ -253,6 +253,10 @@ absl::Status CheckRules(const FieldDescriptor* field, const ConfigScalar& value)
        std::get<int64_t>(value) < std::numeric_limits<int32_t>::min())) {
     return out_of("-2147483648 to 2147483647");
   }
+  if (const std::string* text = std::get_if<std::string>(&value);
+      rules.required() && text != nullptr && text->empty()) {
+    return absl::InvalidArgumentError("must not be empty");
+  }
   if (!rules.choices().empty()) {
     const std::vector<std::string> choices = absl::StrSplit(rules.choices(), ',');
     if (std::find(choices.begin(), choices.end(), std::get<std::string>(value)) == choices.end()) {

@@ -234,6 +234,10 @@ TEST(ConfigTest, MissingRequiredKeysNameTheirTable) {
             "s.toml:3: missing required key \"segment[0].size\"");
 }
 
+TEST(ConfigTest, RequiredStringsAreNotEmpty) {
+  EXPECT_EQ(MasterError("data_dir = ''\n"), "m.toml:1: data_dir: must not be empty");
+}
+
 TEST(ConfigTest, TextIsBounded) {
   EXPECT_EQ(MasterError(std::string((1 << 20) + 1, '\n')), "m.toml:1: more than 1048576 bytes");
 }
