@@ -78,7 +78,7 @@ struct Span {
 // A layout: piece l of unit u is at base[l] + u * unit_stride, piece_bytes long (an engine's paged
 // KV cache: l = layer, u = block). Registered once; a chunk then names {layout, unit}.
 struct Layout {
-  std::vector<void*> bases;
+  std::vector<void*> bases = {};
   uint64_t unit_stride_bytes = 0;
   uint64_t piece_bytes = 0;
   uint32_t unit_count = 0;
@@ -90,21 +90,21 @@ struct LayoutId {
 // Where one chunk's bytes are or go: `spans`, concatenated; or unit `unit` of `layout`.
 // The spans' array must live as long as the call.
 struct Memory {
-  absl::Span<const Span> spans;
-  LayoutId layout;
+  absl::Span<const Span> spans = {};
+  LayoutId layout = {};
   uint32_t unit = 0;
 };
 
 struct PutItem {
-  KeyId id;  // Namespace::Hash
+  KeyId id = {};  // Namespace::Hash
   uint16_t shard = 0;
-  Memory memory;  // the sum of its pieces is the chunk's length: 4 KiB to 1 GiB
+  Memory memory = {};  // the sum of its pieces is the chunk's length: 4 KiB to 1 GiB
 };
 
 struct GetItem {
-  KeyId id;
+  KeyId id = {};
   uint16_t shard = 0;
-  Memory memory;  // as long as the chunk, or the range, exactly
+  Memory memory = {};  // as long as the chunk, or the range, exactly
   // At most one of: a byte range (bytes > 0), a run of parts (part_count > 0).
   uint64_t range_offset = 0;
   uint64_t range_bytes = 0;  // a range that cuts parts comes back with verified = false
@@ -296,14 +296,14 @@ enum class Severity : int { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
 
 struct ClientOptions {
   std::string master_address = "127.0.0.1:7600";
-  std::string pool_token_file;  // mode 0600; "" = no token
-  bool lazy = false;            // Connect makes no connection and cannot fail for want of one
+  std::string pool_token_file = {};  // mode 0600; "" = no token
+  bool lazy = false;                 // Connect makes no connection and cannot fail for want of one
   absl::Duration deadline = absl::Seconds(5);  // of calls that name none
   Wire wire = Wire::kAuto;
   int connections_per_store = 2;
   uint64_t max_inflight_bytes = uint64_t{256} << 20;  // asked for at once from all stores (incast)
   // Lines of the library; any thread, one at a time.
-  std::function<void(Severity, std::string_view)> log_sink;
+  std::function<void(Severity, std::string_view)> log_sink = {};
 };
 
 // What the library counted since Connect.
