@@ -228,10 +228,27 @@ TEST(ConfigTest, SyntaxErrorsNameTheirLine) {
   EXPECT_THAT(MasterError("data_dir = '/d'\n\n[log\n"), StartsWith("m.toml:3: "));
 }
 
+// Where toml++ asserts or calls unreachable what a file can reach.
+TEST(ConfigTest, WrongHeadersAndForeignLettersAreSyntaxErrorsToo) {
+  EXPECT_THAT(MasterError("data_dir = '/d'\n[:\n"), StartsWith("m.toml:2: "));
+  EXPECT_THAT(MasterError("data_dir = '/d'\n\xc3\xa9t\xc3\xa9 = 1\n"), StartsWith("m.toml:2: "));
+  EXPECT_THAT(MasterError("data_dir = '/d' \xc3\xa9\n"), StartsWith("m.toml:1: "));
+  config::MasterConfig config;
+  ASSERT_OK(LoadMaster("data_dir = '/\xc3\xa9t\xc3\xa9'  # \xc3\xa9\n", &config));
+  EXPECT_EQ(config.data_dir(), "/\xc3\xa9t\xc3\xa9");
+}
+
 TEST(ConfigTest, MissingRequiredKeysNameTheirTable) {
   EXPECT_EQ(MasterError(""), "m.toml:1: missing required key \"data_dir\"");
   EXPECT_EQ(StoreError("data_dir = '/d'\n\n[[segment]]\nkind = 'file'\n"),
             "s.toml:3: missing required key \"segment[0].size\"");
+}
+
+TEST(ConfigTest, LinesAreBounded) {
+  EXPECT_EQ(MasterError("data_dir = '/d'\n#" + std::string(4096, 'x') + "\n"),
+            "m.toml:2: a line of more than 4096 bytes");
+  config::MasterConfig config;
+  EXPECT_OK(LoadMaster("data_dir = '/d'\n#" + std::string(4095, 'x'), &config));
 }
 
 TEST(ConfigTest, RequiredStringsAreNotEmpty) {

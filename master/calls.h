@@ -15,27 +15,35 @@
 #define CISTERN_MASTER_CALLS_H_
 
 #include <cstdint>
+#include <functional>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/columns.h"
 #include "base/ids.h"
+#include "master/evictor.h"
 #include "master/lease_table.h"
+#include "master/placement.h"
 #include "master/types.h"
 #include "proto/master.pb.h"
 
 namespace cistern::master {
 
 class MasterCore;
+struct PoolState;
 
 // Which chunks a request names: keys x shards, key-major. Shared by the calls below.
 class ChunkBatch {
  public:
+  static constexpr size_t kMaxChunksPerRequest = 8 * kMaxKeysPerRequest;
   absl::Status Parse(std::string_view ids, uint32_t shard_first, uint32_t shard_count);
   size_t keys() const { return ids_.size(); }
   size_t chunks() const { return ids_.size() * shard_count_; }
   uint32_t shard_count() const { return shard_count_; }
+  // Fills ids and shards of chunks [begin, end).
+  void Unpack(size_t begin, size_t end, std::vector<KeyId>* ids, std::vector<Shard>* shards) const;
   KeyId id(size_t chunk) const { return ids_[shard_count_ == 1 ? chunk : chunk / shard_count_]; }
   Shard shard(size_t chunk) const {
     return Shard(static_cast<uint16_t>(
@@ -48,6 +56,22 @@ class ChunkBatch {
   uint32_t shard_count_ = 1;
 };
 
+// Where the index has the chunks of a slice. Buffers that one call uses for all its slices.
+struct FoundSlice {
+  std::vector<KeyId> ids;
+  std::vector<Shard> shards;
+  std::vector<EntryIndex> entries;
+  // Looks chunks [begin, end) up; entries of other namespaces count as absent.
+  void Find(const PoolState& pool, const ChunkBatch& batch, NamespaceIndex ns, size_t begin,
+            size_t end);
+};
+
+// What every call does first. False when the call is over: the sender's map is stale (`reply_map`
+// then has the new one) or `ns_ref` names nothing (`*status` says so).
+bool BeginCall(const PoolState& pool, uint64_t map_version, uint32_t ns_ref,
+               const std::function<wire::PartitionMap*()>& reply_map, NamespaceIndex* ns,
+               absl::Status* status);
+
 // Lookup for reading: marks what is present as touched and leases the leading run (or, when sparse,
 // every present key) as far as the stores' lease share allows.
 class LookupCall {
@@ -59,22 +83,28 @@ class LookupCall {
   const absl::Status& status() const { return status_; }
 
  private:
-  void Start(MasterCore& core, MonoTime now);
-  void LookupSlice(MasterCore& core, size_t begin, size_t end, MonoTime now);
-  bool LookupKey(MasterCore& core, size_t key, const EntryIndex* entries, MonoTime now);
-  void PutReplicas(MasterCore& core, size_t chunk, EntryIndex entry);
-  void LeaseKey(MasterCore& core, const EntryIndex* entries, MonoTime now);
-  void Finish(MasterCore& core);
+  // False: the call is over already.
+  bool Start(PoolState& pool, MonoTime now);
+  void LookupSlice(PoolState& pool, size_t begin_key, size_t end_key, MonoTime now);
+  // Is the key there with all its shards? Writes their columns.
+  bool LookupKey(PoolState& pool, size_t key, const EntryIndex* entries, MonoTime now);
+  bool LookupChunk(PoolState& pool, size_t chunk, EntryIndex entry, MonoTime now);
+  void PutSecondColumn(size_t chunk, StoreIndex store);
+  void PutTiers(PoolState& pool, size_t chunk, TierMask tiers);
+  void LeaseKey(PoolState& pool, const EntryIndex* entries, MonoTime now);
+  void Finish(PoolState& pool);
 
   const wire::LookupRequest& request_;
   wire::LookupReply& reply_;
   absl::Status status_;
   ChunkBatch batch_;
+  FoundSlice slice_;
   NamespaceIndex ns_;
   size_t next_key_ = 0;
   uint64_t hits_ = 0;
+  uint32_t leased_keys_ = 0;
   bool started_ = false;
-  bool run_open_ = true;     // no key missed so far
+  bool run_open_ = true;     // no key has missed so far
   bool lease_open_ = false;  // the share has allowed everything so far
   uint32_t lease_ms_ = 0;
   LeaseTable::Handle lease_;
@@ -94,6 +124,7 @@ class ExistsCall {
   wire::ExistsReply& reply_;
   absl::Status status_;
   ChunkBatch batch_;
+  FoundSlice slice_;
   NamespaceIndex ns_;
   size_t next_key_ = 0;
   bool started_ = false;
@@ -110,16 +141,22 @@ class PlaceCall {
   const absl::Status& status() const { return status_; }
 
  private:
-  void Start(MasterCore& core);
-  void FindSlice(MasterCore& core, MonoTime now);
-  void Decide(MasterCore& core, MonoTime now);
-  void AssignSlice(MasterCore& core, MonoTime now);
-  void Refuse(size_t chunk, std::string_view why);
+  bool Start(PoolState& pool);
+  void FindSlice(PoolState& pool, MonoTime now);
+  bool SetPresent(PoolState& pool, size_t chunk, EntryIndex entry, MonoTime now);
+  void Decide(PoolState& pool, MonoTime now);
+  void AssignSlice(PoolState& pool, MonoTime now);
+  void Assign(PoolState& pool, size_t chunk, MonoTime now);
+  StoreIndex NextStore(PoolState& pool, uint64_t bytes);
+  void Refuse(PoolState& pool, size_t chunk, std::string_view why);
+  void Finish(PoolState& pool, MonoTime now);
+  void SetStore(size_t chunk, StoreIndex store);
 
   const wire::PlaceRequest& request_;
   wire::PlaceReply& reply_;
   absl::Status status_;
   ChunkBatch batch_;
+  FoundSlice slice_;
   Column<uint32_t> lengths_;
   OperationId operation_;
   BootId host_;
@@ -128,47 +165,58 @@ class PlaceCall {
   bool decided_ = false;
   size_t next_find_ = 0;
   size_t next_assign_ = 0;
-  size_t present_ = 0;
+  uint64_t present_ = 0;
   StoreIndex ancestor_{StoreIndex::kNone};
-  bool ancestor_open_ = true;
+  bool run_open_ = true;  // no chunk was absent so far
   uint64_t absent_bytes_ = 0;
-  // The chosen stores, in order, with how many bytes of the absent run each takes.
-  struct Run {
-    StoreIndex store;
-    uint64_t bytes_left;
-  };
-  std::vector<Run> runs_;
+  std::vector<PlacementRun> runs_;  // bytes count down
   size_t run_ = 0;
 };
 
-// Removal by key. Step queues the commands; then the reply holds every chunk that needs no waiting
-// and ticket() names what the stores still have to report: see MasterCore::FinishRemoval.
+// Removal, by key or of a whole namespace. Step queues the commands; when it is over ticket() names
+// what the stores still have to report. The caller waits until TakeFinishedRemovals names it or the
+// deadline comes, then calls FinishStep until it returns true.
 class RemoveCall {
  public:
   RemoveCall(const wire::RemoveRequest& request, wire::RemoveReply* reply)
       : request_(request), reply_(*reply) {}
   absl::Status Prepare();
   bool Step(MasterCore& core, MonoTime now);
+  // Step cannot go on before stores have reported: wait some milliseconds before the next.
+  bool blocked() const { return blocked_; }
   const absl::Status& status() const { return status_; }
-  // Value 0: nothing to wait for.
+  // Value 0: nothing to wait for (FinishStep must be called all the same).
   RemovalTicket ticket() const { return ticket_; }
-  // Writes the outcome of the chunks that were waited for. `done` is false at the deadline.
-  void Finish(bool done);
+  // Writes the outcome of what was waited for. `in_time` is false at the deadline.
+  bool FinishStep(MasterCore& core, bool in_time);
 
  private:
-  bool StepAll(MasterCore& core, MonoTime now);
+  bool Start(PoolState& pool);
+  // What becomes of one chunk: a final status, or CHUNK_IN_PROGRESS when its stores were told.
+  wire::ChunkStatus RemoveChunk(PoolState& pool, EntryIndex entry, MonoTime now);
+  bool StepKeys(PoolState& pool, MonoTime now);
+  bool StepNamespace(PoolState& pool, MonoTime now);
+  void Flush(PoolState& pool);
 
   const wire::RemoveRequest& request_;
   wire::RemoveReply& reply_;
   absl::Status status_;
   ChunkBatch batch_;
+  FoundSlice slice_;
   NamespaceIndex ns_;
   RemovalTicket ticket_;
   size_t next_chunk_ = 0;
-  uint32_t next_entry_ = 0;  // removal of a whole namespace
-  uint64_t waiting_ = 0;
+  uint32_t next_entry_ = 0;
+  size_t next_finish_ = 0;
+  uint64_t told_ = 0;
   bool started_ = false;
-  std::vector<bool> waits_;
+  bool blocked_ = false;
+  // Victims of this step, by store, until they are queued as commands.
+  struct StoreVictims {
+    StoreIndex store;
+    std::vector<Victim> victims;
+  };
+  std::vector<StoreVictims> batch_victims_;
 };
 
 }  // namespace cistern::master

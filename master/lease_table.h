@@ -70,9 +70,9 @@ class LeaseTable {
   // Forgets a lease that covers nothing.
   void Abandon(Handle handle);
 
-  // Ends a lease early. False when there is no such lease (it ended by itself). `entries` gets what
-  // was under it.
-  bool Release(const LeaseId& id, std::vector<LeasedEntry>* entries);
+  // Ends a lease early. False when there is no such lease, or its time has passed. `entries` gets
+  // what was under it.
+  bool Release(const LeaseId& id, MonoTime now, std::vector<LeasedEntry>* entries);
   // Ends what has run out, at most `max` leases; true when there may be more.
   bool Expire(MonoTime now, uint32_t max);
 
@@ -105,9 +105,8 @@ class LeaseTable {
   std::vector<Lease> leases_;
   std::vector<uint32_t> free_;
   absl::flat_hash_map<LeaseId, uint32_t> by_id_;
-  std::vector<uint32_t> wheel_;  // first lease of each slot
-  uint32_t wheel_tick_ = 0;      // every slot before this tick is empty
-  bool wheel_started_ = false;
+  std::vector<uint32_t> wheel_;    // first lease of each slot
+  uint32_t wheel_tick_ = 0;        // every slot before this tick is empty
   std::vector<uint64_t> charged_;  // by store
   uint64_t charged_total_ = 0;
   uint32_t live_ = 0;

@@ -3,7 +3,6 @@
 #define CISTERN_MASTER_MASTER_CORE_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,6 +14,7 @@
 #include "base/ids.h"
 #include "master/admin_views.h"
 #include "master/calls.h"
+#include "master/master_options.h"
 #include "master/session_call.h"
 #include "master/state_store.h"
 #include "master/types.h"
@@ -24,29 +24,6 @@
 namespace cistern::master {
 
 struct PoolState;
-
-struct MasterOptions {
-  PoolId pool_id;
-  uint64_t pool_birth_unix_ms = 0;
-  double high_watermark = 0.95;
-  double low_watermark = 0.92;
-  absl::Duration lease = absl::Seconds(10);
-  absl::Duration max_lease = absl::Seconds(60);
-  double lease_share = 0.5;
-  absl::Duration in_progress = absl::Seconds(10);
-  absl::Duration delta_flush = absl::Milliseconds(2);
-  absl::Duration heartbeat = absl::Milliseconds(500);
-  absl::Duration suspect_after = absl::Seconds(3);
-  absl::Duration dead_after = absl::Seconds(10);
-  absl::Duration forget_after = absl::Minutes(10);
-  uint64_t max_chunks = 200'000'000;
-  uint32_t max_in_progress = 1'000'000;
-  uint32_t max_leases = 1'000'000;
-  uint32_t max_namespaces = 100'000;
-  uint64_t hash_seed = 0;  // random per process
-  // Fills n bytes with unguessable ones (lease ids).
-  std::function<void(void*, size_t)> random_bytes;
-};
 
 // Promise: given the requests, records and the time, holds the index that the stores' records
 // describe, keeps each store below its high watermark by commands, and answers clients. A
@@ -117,7 +94,7 @@ class MasterCore {
 
   // --- Administration (see admin_views.h). Slices where the index is scanned.
   PoolView Pool(MonoTime now) const;
-  std::vector<StoreView> Stores(MonoTime now);
+  std::vector<StoreView> Stores(MonoTime now) const;
   std::vector<NamespaceView> Namespaces() const;
   // Appends up to `limit` chunks from entry number `*page` on, looking at no more than kListSlice
   // entries, and moves *page; *page = 0 when the end was reached. `ns` none = every namespace.
@@ -136,17 +113,19 @@ class MasterCore {
     uint64_t bytes = 0;
   };
   Evicted EvictSlice(NamespaceIndex ns, uint64_t max_bytes, uint64_t* page, MonoTime now);
-  // Drops the name, durably, and tells the stores. FailedPrecondition: has leased or pinned chunks
-  // and not forced is for the caller to find with a RemoveCall first. NotFound: no such name.
-  absl::StatusOr<uint64_t> RemoveNamespace(std::string_view name, MonoTime now);
+  // Drops the name, durably, and tells the stores that its chunks are gone for good; what is leased
+  // or pinned goes too (a RemoveCall without force finds out first). Returns how many chunks the
+  // index had of it. NotFound: no such name.
+  absl::StatusOr<uint64_t> RemoveNamespace(std::string_view name);
 
   // For the classes around this one (calls, sessions) and their tests.
   PoolState& pool() { return *pool_; }
 
  private:
-  const MasterOptions options_;
+  absl::Status RaiseEpoch(Epoch epoch);
+
   StateStore& state_store_;
-  std::unique_ptr<PoolState> pool_;
+  const std::unique_ptr<PoolState> pool_;
 };
 
 }  // namespace cistern::master

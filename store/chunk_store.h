@@ -236,15 +236,16 @@ class ChunkStore {
   std::vector<NamespaceUsage> NamespaceUsages() const;
   // Removes every chunk of the namespace for good: durably (a restart finds none), in slices.
   // Returns how many. Puts under way that commit later are not part of it.
-  uint64_t DropNamespace(const NamespaceId& id, absl::Time now);
+  uint64_t DropNamespace(const NamespaceId& id);
 
   // --- Puts ---
   uint64_t NewBatch();
-  // Answers item by item; answers.size() == items.size(). Never evicts by itself.
+  // Answers item by item; answers.size() == items.size(), their slots empty. Never evicts by
+  // itself.
   RoomNeeded BeginPut(NamespaceIndex ns, absl::Span<const PutItem> items, const PutOptions& options,
                       absl::Time now, absl::Span<PutAnswer> answers);
-  // Commits one chunk. DataLoss: recheck failed; Unavailable: no version could be had; NotFound:
-  // the namespace was dropped meanwhile. The slot is given back in each case.
+  // Commits one chunk. DataLoss: recheck failed; Unavailable: no version could be had (the disk of
+  // the data folder is full). The slot is given back in each case.
   absl::StatusOr<Version> Commit(PutSlot slot, const CommitOptions& options, absl::Time now);
   // Commits a whole batch in one step: the records and the order of arrival get the last chunk
   // first, so that a suffix is older than its prefix. Empty slots are skipped (version 0).
@@ -273,8 +274,7 @@ class ChunkStore {
   bool Evict(const ChunkName& name, Version version, wire::Cause cause);
   // A reader found bad bytes: hashes again. CHUNK_OK: sound (or without digest); CHUNK_DATA_LOSS:
   // dropped; CHUNK_NOT_FOUND: gone already.
-  wire::ChunkStatus ReportBad(NamespaceIndex ns, const ChunkName& name, Version version,
-                              absl::Time now);
+  wire::ChunkStatus ReportBad(NamespaceIndex ns, const ChunkName& name, Version version);
   // Removes up to `max` chunks that are due; returns how many it looked at (call again while that
   // is `max`).
   size_t ExpireDue(absl::Time now, size_t max);
@@ -290,31 +290,114 @@ class ChunkStore {
   // --- What is held ---
   void Usage(absl::Time now, wire::TierUsage* out) const;
   void SegmentInfos(std::vector<wire::SegmentInfo>* out) const;
-  // Adds this store's part: gets, puts, removals, in-flight bytes, records dropped.
+  // Adds this store's part: gets (chunks, not bytes: what was sent is the caller's to know), puts,
+  // removals, in-flight bytes, records dropped.
   void FillCounters(wire::StoreCounters* out) const;
   uint64_t chunk_count() const;
   uint64_t inflight_bytes() const;
   // Whether nothing is held: no chunk, no put, no reader, every extent and header free.
   bool AllFree() const;
-  // Records of up to `max` committed chunks from `cursor` on (0 at first) in `page`; the cursor for
-  // the next call, nullopt at the end. Every chunk committed during the whole walk is given once.
+  // Records of up to `max` committed chunks from `cursor` on (0 at first) in `page`, all but its
+  // snapshot_id; the cursor for the next call, nullopt at the end. A page may be empty before the
+  // end. Every chunk that is there during the whole walk is given once.
   std::optional<uint64_t> ReadPage(uint64_t cursor, size_t max, wire::SnapshotPage* page) const;
 
  private:
   friend class PutSlot;
   friend class ChunkRef;
-  struct SegmentState;
-  struct NamespaceState;
+
+  struct SegmentState {
+    SegmentState(std::unique_ptr<Segment> s, uint32_t first);
+    std::unique_ptr<Segment> segment;
+    ExtentAllocator extents;
+    HeaderTable headers;
+    uint32_t first_entry;
+    absl::flat_hash_map<uint32_t, uint32_t> namespace_slot;  // namespace index -> slot
+    std::vector<uint32_t> free_slots;
+  };
+  struct NamespaceState {
+    NamespaceRecord record;
+    uint32_t tenant_tag = 0;
+    uint64_t chunk_count = 0;
+    uint64_t payload_bytes = 0;
+    uint64_t writing_count = 0;
+  };
 
   ChunkStore(const ChunkStoreOptions& options, std::vector<std::unique_ptr<Segment>> segments,
              std::unique_ptr<VersionCeiling> versions);
-  absl::Status Recover(absl::Time now);
+
+  // chunk_store.cc
+  void Recover(absl::Time now);
+  void RecoverNamespacesLocked(uint32_t segment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool KeepsLocked(const HeaderFields& fields, uint64_t now_ms)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EnterRecoveredLocked(const ScannedHeader& scanned) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<NamespaceIndex> EnterNamespaceLocked(const NamespaceRecord& record)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool EnsureNamespaceSlotLocked(SegmentState& segment, NamespaceIndex ns)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  size_t SegmentNumberLocked(uint32_t entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  SegmentState& SegmentOfLocked(uint32_t entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return segments_[SegmentNumberLocked(entry)];
+  }
+  const SegmentState& SegmentOfLocked(uint32_t entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return segments_[SegmentNumberLocked(entry)];
+  }
+  HeaderIndex HeaderOf(const SegmentState& segment, uint32_t entry) const {
+    return HeaderIndex(entry - segment.first_entry);
+  }
+
+  // chunk_store_put.cc
+  void BeginOneLocked(NamespaceIndex ns, const PutItem& item, const PutOptions& options,
+                      uint64_t expiry_unix_ms, absl::Time now, PutAnswer* answer, RoomNeeded* room)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReserveLocked(NamespaceIndex ns, const PutItem& item, const PutOptions& options,
+                     uint64_t expiry_unix_ms, const PartLayout& layout, PutAnswer* answer,
+                     RoomNeeded* room) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Version CommitLocked(PutSlot* slot, const CommitOptions& options, uint64_t root, absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AbortSlot(PutSlot* slot);
+
+  // chunk_store_get.cc
+  ChunkRef AcquireLocked(NamespaceIndex ns, const ChunkName& name, absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  ChunkRef MakeRefLocked(uint32_t entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReleaseRef(uint32_t entry);
+
+  // chunk_store_removal.cc
+  // Unlinks a committed chunk; without readers it is freed at once. No record if `silent`.
+  void RemoveLocked(uint32_t entry, wire::Cause cause, bool silent = false)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RecycleLocked(uint32_t entry, const Extent& extent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool RoomMadeLocked(const EvictResult& so_far, uint64_t bytes, uint64_t extent_bytes) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ChunkStoreOptions options_;
   std::unique_ptr<VersionCeiling> versions_;
-  RecoveryReport recovery_;
+  RecoveryReport recovery_;  // written by Create only
   RecordLog log_;
+
   mutable Mutex mutex_;
+  std::vector<SegmentState> segments_ ABSL_GUARDED_BY(mutex_);
+  ChunkTable table_ ABSL_GUARDED_BY(mutex_);
+  ExpiryIndex expiries_ ABSL_GUARDED_BY(mutex_);
+  std::vector<NamespaceState> namespaces_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<NamespaceId, uint32_t> namespace_by_id_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_batch_ ABSL_GUARDED_BY(mutex_) = 1;
+  uint64_t capacity_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t inflight_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t inflight_chunks_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t committed_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t payload_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t references_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t get_hits_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t get_misses_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t put_chunks_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t put_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t put_present_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t put_refused_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t verify_failures_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::array<uint64_t, wire::Cause_ARRAYSIZE> removed_by_cause_ ABSL_GUARDED_BY(mutex_) = {};
 };
 
 }  // namespace cistern::store

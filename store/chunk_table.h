@@ -29,14 +29,16 @@ struct ChunkEntry {
   uint64_t version_and_namespace;  // version: low 40 bits; namespace index: high 24
   uint32_t length;
   uint32_t refcount;
-  uint32_t last_access_unix_s;  // while writing: low half of the batch number
+  uint32_t last_access_unix_s;  // put or read; while writing: low half of the batch number
   uint32_t expiry_unix_s;       // 0 = none; while writing: the item's index in its batch
-  uint32_t hash_next;
+  uint32_t hash_next;           // entry + 1; 0 = end of the chain
   uint32_t older;
   uint32_t younger;
-  uint16_t shard_and_flags;  // shard: low 12 bits
+  uint16_t shard_and_flags;  // shard: low 12 bits; kEverRead
   State state;
   bool touched;  // read since the evictor last looked
+
+  static constexpr uint16_t kEverRead = 1 << 12;
 
   ChunkName name() const { return {id, Shard(shard_and_flags & Shard::kMax)}; }
   Version version() const { return Version(version_and_namespace & Version::kMax); }

@@ -30,8 +30,9 @@ class ExpiryIndex {
   // An item added before is no longer live.
   void NoteStale(const IsLive& is_live);
 
-  // Removes up to `max` items due at or before `unix_s` and appends them; live and stale alike.
-  void TakeDue(uint32_t unix_s, size_t max, std::vector<Item>* out);
+  // Removes up to `max` items due at or before `unix_s`, appends the live ones, and returns how
+  // many it removed.
+  size_t TakeDue(uint32_t unix_s, size_t max, const IsLive& is_live, std::vector<Item>* out);
   // The second of the earliest item; 0 = none.
   uint32_t next_due() const { return buckets_.empty() ? 0 : buckets_.begin()->first; }
   size_t size() const { return size_; }

@@ -73,7 +73,8 @@ class RecordLog {
   uint64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// Packs records into Delta columns (all but seq_first and new_namespaces). A column that is the
+// Packs records into Delta columns (all but seq_first and new_namespaces; call
+// Set once for each position, 0 first). A column that is the
 // same for all is sent in its short form.
 class DeltaBuilder {
  public:

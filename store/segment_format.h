@@ -115,7 +115,7 @@ struct ChunkHeader {
   uint32_t part_bytes;          // 0 = one part
   uint64_t single_part_digest;  // of a one-part chunk
   uint64_t reserved;            // zero
-  uint32_t crc32c;              // of bytes 4..119 as they are when state is left out
+  uint32_t crc32c;              // of bytes 4..119: with the generation, without the state
   uint32_t last_access_unix_s;  // outside the CRC; through std::atomic_ref only
 };
 static_assert(sizeof(ChunkHeader) == kHeaderBytes);
@@ -201,12 +201,11 @@ struct SegmentLayout {
   uint64_t payload_bytes() const { return segment_bytes - payload_offset; }
 
   // The layout of a new segment. InvalidArgument: bytes outside [kMinSegmentBytes,
-  // kMaxSegmentBytes] or not a multiple of 4 KiB, expected_chunk_bytes below 4 KiB, or no payload
-  // would be left.
+  // kMaxSegmentBytes] or not a multiple of 4 KiB, or expected_chunk_bytes outside [4 KiB, 1 GiB].
   static absl::StatusOr<SegmentLayout> Make(uint64_t segment_bytes, uint64_t expected_chunk_bytes);
 };
 
-// Bytes of an extent that hold behind the payload: the part table of a chunk of several parts
+// The part table of a chunk of several parts
 // starts at the payload's end rounded up to 8, so that it can be read in place.
 constexpr uint64_t PartTableOffset(uint64_t payload_length) { return RoundUp(payload_length, 8); }
 constexpr uint64_t ExtentBytesFor(uint64_t payload_length, uint32_t parts) {

@@ -14,7 +14,7 @@ namespace cistern::store {
 
 // Gives out versions that never run backwards, not even over a reboot that lost the DRAM: the file
 // `identity` in the folder holds a ceiling that is raised by kStep ahead of use and made durable
-// before any version at or above the old one is given out. A restart begins at
+// before any version above the old one is given out. A restart begins at
 // max(ceiling, greatest version seen) + 1.
 //
 // Owns the folder: a second process that opens it is refused. Thread-safe. Promise does file I/O
@@ -68,7 +68,7 @@ class VersionCeiling {
   bool raising_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t promised_ ABSL_GUARDED_BY(mutex_) = 0;  // calls of Next still to come
-  uint64_t ceiling_ ABSL_GUARDED_BY(mutex_) = 0;   // versions below it are covered
+  uint64_t ceiling_ ABSL_GUARDED_BY(mutex_) = 0;   // versions up to it are covered
 };
 
 }  // namespace cistern::store

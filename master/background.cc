@@ -1,0 +1,88 @@
+#include "master/background.h"
+
+#include <algorithm>
+
+#include "master/pool_state.h"
+#include "master/records.h"
+
+namespace cistern::master {
+namespace {
+
+void FinishSweep(PoolState& pool, Store& store, SweepJob::Kind kind) {
+  store.sweeping = false;
+  store.parity_clean = true;
+  store.hide_unmarked = false;
+  if (kind == SweepJob::Kind::kForget) store.forgotten = true;
+  pool.stores.Publish(store);
+  pool.stores.TouchDirectory();
+}
+
+void SweepEntry(PoolState& pool, Store& store, SweepJob::Kind kind, EntryIndex entry) {
+  if (!pool.index.InUse(entry)) return;
+  ReplicaSlot* slot = pool.index.FindReplica(entry, store.index);
+  if (slot == nullptr) return;
+  if (kind == SweepJob::Kind::kAlignParity) {
+    slot->set_parity(store.parity);
+  } else if (kind == SweepJob::Kind::kForget || slot->parity() != store.parity) {
+    DropReplica(pool, store, entry, wire::CAUSE_NONE);
+  }
+}
+
+StoreState StateBySilence(const PoolState& pool, const Store& store, MonoTime now) {
+  const absl::Duration silent = now - store.last_heard;
+  if (silent >= pool.options.dead_after) return StoreState::kDead;
+  if (silent >= pool.options.suspect_after) return StoreState::kSuspect;
+  return store.resumable ? StoreState::kServing : StoreState::kSyncing;
+}
+
+}  // namespace
+
+bool SweepSlice(PoolState& pool, uint32_t entries) {
+  if (pool.sweeps.empty()) return false;
+  SweepJob& job = pool.sweeps.front();
+  Store& store = *pool.stores.at(job.store);
+  const uint32_t limit = pool.index.entry_limit();
+  const uint32_t end = limit - job.next_entry < entries ? limit : job.next_entry + entries;
+  for (; job.next_entry < end; ++job.next_entry) {
+    SweepEntry(pool, store, job.kind, EntryIndex(job.next_entry));
+  }
+  if (end == limit) {
+    FinishSweep(pool, store, job.kind);
+    pool.sweeps.pop_front();
+  }
+  return !pool.sweeps.empty();
+}
+
+void ScrubLeases(PoolState& pool, uint32_t entries, MonoTime now) {
+  const uint32_t limit = pool.index.entry_limit();
+  const uint32_t now_tick = LeaseTable::TickOf(now);
+  for (uint32_t i = 0; i < std::min(entries, limit); ++i) {
+    if (pool.scrub_entry >= limit) pool.scrub_entry = 0;
+    const EntryIndex e(pool.scrub_entry++);
+    if (!pool.index.InUse(e)) continue;
+    Heat& heat = pool.index.at(e).heat;
+    if (heat.leases() > 0 && !heat.leased(now_tick)) heat.ClearLease();
+  }
+}
+
+void UpdateStoreStates(PoolState& pool, MonoTime now) {
+  for (auto& owned : pool.stores.all()) {
+    Store& store = *owned;
+    if (store.session.value == 0) {
+      const bool due = now - store.dead_since >= pool.options.forget_after;
+      if (due && !store.forgotten && !store.sweeping) {
+        store.sweeping = true;
+        store.resumable = false;
+        pool.sweeps.push_back({SweepJob::Kind::kForget, store.index, 0});
+      }
+      continue;
+    }
+    const StoreState state = StateBySilence(pool, store, now);
+    if (state == store.state) continue;
+    store.state = state;
+    pool.stores.Publish(store);
+    pool.stores.TouchDirectory();
+  }
+}
+
+}  // namespace cistern::master

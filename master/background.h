@@ -1,0 +1,26 @@
+// Work that goes over the whole index, and what time brings: in slices.
+#ifndef CISTERN_MASTER_BACKGROUND_H_
+#define CISTERN_MASTER_BACKGROUND_H_
+
+#include <cstdint>
+
+#include "base/clock.h"
+
+namespace cistern::master {
+
+struct PoolState;
+
+// Looks at `entries` more entries of the first sweep in the queue. True when sweeps are left.
+bool SweepSlice(PoolState& pool, uint32_t entries);
+
+// Clears the leases that have run out on the next `entries` entries, round and round: their time is
+// a 24-bit serial number that must not come round again.
+void ScrubLeases(PoolState& pool, uint32_t entries, MonoTime now);
+
+// Stores that have been silent become suspect, then dead; those heard again serve again; those dead
+// for forget_after have their entries swept.
+void UpdateStoreStates(PoolState& pool, MonoTime now);
+
+}  // namespace cistern::master
+
+#endif  // CISTERN_MASTER_BACKGROUND_H_

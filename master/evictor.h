@@ -1,0 +1,61 @@
+// Chooses what a store shall drop, and tells it.
+#ifndef CISTERN_MASTER_EVICTOR_H_
+#define CISTERN_MASTER_EVICTOR_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "master/types.h"
+#include "proto/store.pb.h"
+
+namespace cistern::master {
+
+struct PoolState;
+struct Store;
+struct TierState;
+class Index;
+
+// A replica that its store is told to drop from one or more tiers.
+struct Victim {
+  EntryIndex entry;
+  Version version;
+  TierMask tiers = 0;
+};
+
+// At most this many victims a call: the caller comes back.
+inline constexpr uint32_t kMaxVictims = 1024;
+
+// Takes the oldest of a tier's ring that may go, until they make up `bytes` and `chunks` or
+// kMaxVictims. Touched ones (the bit is then cleared), leased and pinned ones go back to the young
+// end. After 4 x (chunks to evict) + 1,024 looks touched ones are taken too; after as many again
+// the rest is left to a later call. The victims are marked as being evicted and counted so.
+std::vector<Victim> SelectVictims(Index& index, TierState& tier, StoreIndex store, TierMask mask,
+                                  uint64_t bytes, uint64_t chunks, MonoTime now);
+
+// Marks one replica as told to go, where it is not yet. Precondition: it is there.
+Victim MarkVictim(Index& index, Store& store, EntryIndex entry, TierMask tiers);
+
+// Undoes the mark of a victim that the store has kept: it takes its place at the old end again.
+// Harmless when the replica has changed or gone.
+void RestoreVictim(PoolState& pool, Store& store, const Victim& victim, MonoTime now);
+
+// Commands what brings the store's projected use (bytes and headers) from above the high watermark
+// to the low one. False when there is more to do and nothing in the way: call again.
+bool EvictToWatermark(PoolState& pool, Store& store, MonoTime now);
+
+// A store asks for room. Returns what was commanded.
+uint64_t EvictBytes(PoolState& pool, Store& store, TierMask tier, uint64_t bytes, wire::Cause cause,
+                    MonoTime now);
+
+// The arrival of the oldest chunk of the ring that is still there; `now` for an empty one.
+MonoTime OldestArrival(const Index& index, TierState& tier, StoreIndex store, TierMask mask,
+                       MonoTime now);
+
+// Some pages of ring compaction where stale items have piled up.
+void CompactRings(PoolState& pool);
+
+}  // namespace cistern::master
+
+#endif  // CISTERN_MASTER_EVICTOR_H_

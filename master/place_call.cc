@@ -1,0 +1,197 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/string_view.h"
+#include "master/calls.h"
+#include "master/evictor.h"
+#include "master/master_core.h"
+#include "master/pool_state.h"
+
+namespace cistern::master {
+namespace {
+
+bool OnHost(const Store& store, const BootId& host) {
+  if (host.IsZero()) return false;
+  return std::any_of(store.endpoints.begin(), store.endpoints.end(),
+                     [&host](const wire::Endpoint& e) { return e.boot_id() == host.view(); });
+}
+
+// The stores that can take chunks now.
+std::vector<PlacementCandidate> Candidates(PoolState& pool, const BootId& host, MonoTime now) {
+  std::vector<PlacementCandidate> out;
+  for (auto& store : pool.stores.all()) {
+    TierState& dram = store->dram();
+    if (!pool.stores.Placeable(*store) || dram.capacity_bytes == 0) continue;
+    const uint64_t used = pool.ProjectedBytes(*store, 0);
+    if (used >= dram.capacity_bytes) continue;
+    PlacementCandidate c;
+    c.store = store->index;
+    c.capacity_bytes = dram.capacity_bytes;
+    const auto low = static_cast<uint64_t>(pool.options.low_watermark *
+                                           static_cast<double>(dram.capacity_bytes));
+    c.free_bytes = used < low ? low - used : 0;
+    c.oldest_age = now - OldestArrival(pool.index, dram, store->index, kDram, now);
+    c.same_host = OnHost(*store, host);
+    out.push_back(c);
+  }
+  return out;
+}
+
+}  // namespace
+
+absl::Status PlaceCall::Prepare() {
+  CISTERN_RETURN_IF_ERROR(
+      batch_.Parse(request_.ids(), request_.shard_first(), request_.shard_count()));
+  CISTERN_ASSIGN_OR_RETURN(lengths_,
+                           Column<uint32_t>::Parse(request_.lengths(), batch_.chunks(), "lengths",
+                                                   batch_.chunks() == 0, true));
+  for (size_t i = 0; i < batch_.chunks(); ++i) {
+    if (lengths_[i] < kMinChunkBytes || lengths_[i] > kMaxChunkBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("chunk ", i, " of the batch has ", lengths_[i],
+                                                     " bytes: 4 KiB to 1 GiB are allowed"));
+    }
+  }
+  CISTERN_ASSIGN_OR_RETURN(operation_, OperationId::Parse(request_.operation_id()));
+  if (!request_.host_boot_id().empty()) {
+    CISTERN_ASSIGN_OR_RETURN(host_, BootId::Parse(request_.host_boot_id()));
+  }
+  return absl::OkStatus();
+}
+
+bool PlaceCall::Start(PoolState& pool) {
+  started_ = true;
+  if (!BeginCall(
+          pool, request_.map_version(), request_.ns_ref(), [this] { return reply_.mutable_map(); },
+          &ns_, &status_)) {
+    return false;
+  }
+  const size_t n = batch_.chunks();
+  reply_.mutable_present()->assign(BitmapBytes(n), '\0');
+  reply_.mutable_in_progress()->assign(BitmapBytes(n), '\0');
+  reply_.mutable_refused()->assign(BitmapBytes(n), '\0');
+  reply_.mutable_stores()->assign(2 * n, '\xFF');
+  return true;
+}
+
+bool PlaceCall::Step(MasterCore& core, MonoTime now) {
+  PoolState& pool = core.pool();
+  if (!started_ && !Start(pool)) return true;
+  if (next_find_ < batch_.chunks()) {
+    FindSlice(pool, now);
+    if (next_find_ < batch_.chunks()) return false;
+  }
+  if (!decided_) Decide(pool, now);
+  AssignSlice(pool, now);
+  if (next_assign_ < batch_.chunks()) return false;
+  Finish(pool, now);
+  return true;
+}
+
+void PlaceCall::FindSlice(PoolState& pool, MonoTime now) {
+  const size_t end = std::min<size_t>(batch_.chunks(), next_find_ + kSliceKeys);
+  slice_.Find(pool, batch_, ns_, next_find_, end);
+  for (size_t i = next_find_; i < end; ++i) {
+    if (SetPresent(pool, i, slice_.entries[i - next_find_], now)) {
+      ++present_;
+      if (run_open_) std::memcpy(&ancestor_.value, reply_.stores().data() + 2 * i, 2);
+    } else {
+      run_open_ = false;
+      absent_bytes_ += ExtentBytesFor(lengths_[i]);
+    }
+  }
+  next_find_ = end;
+}
+
+void PlaceCall::SetStore(size_t chunk, StoreIndex store) {
+  std::memcpy(reply_.mutable_stores()->data() + 2 * chunk, &store.value, 2);
+}
+
+// A put of what is there is a use of it, as a read is.
+bool PlaceCall::SetPresent(PoolState& pool, size_t chunk, EntryIndex entry, MonoTime now) {
+  if (entry.none()) return false;
+  bool found = false;
+  pool.index.ForEachReplica(entry, [&](const ReplicaSlot& slot) {
+    found = pool.stores.Readable(slot);
+    if (found) SetStore(chunk, slot.store());
+    return !found;
+  });
+  if (!found) return false;
+  BitmapSet(reply_.mutable_present(), chunk);
+  pool.index.at(entry).heat.Touch(LeaseTable::TickOf(now));
+  return true;
+}
+
+void PlaceCall::Decide(PoolState& pool, MonoTime now) {
+  decided_ = true;
+  if (absent_bytes_ == 0) return;
+  PlacementRequest request;
+  request.chain_chunks = batch_.chunks();
+  request.present_chunks = present_;
+  request.ancestor = ancestor_;
+  request.absent_bytes = absent_bytes_;
+  runs_ = PlacementPolicy::Choose(request, Candidates(pool, host_, now));
+}
+
+void PlaceCall::AssignSlice(PoolState& pool, MonoTime now) {
+  const size_t end = std::min<size_t>(batch_.chunks(), next_assign_ + kSliceKeys);
+  for (size_t i = next_assign_; i < end; ++i) {
+    if (!BitmapGet(reply_.present(), i)) Assign(pool, i, now);
+  }
+  next_assign_ = end;
+  // Room is made while the bytes are on their way.
+  for (const PlacementRun& run : runs_) EvictToWatermark(pool, *pool.stores.at(run.store), now);
+}
+
+void PlaceCall::Assign(PoolState& pool, size_t chunk, MonoTime now) {
+  const ChunkName name{batch_.id(chunk), batch_.shard(chunk)};
+  const InProgressTable::Placement* placed = pool.in_progress.Find(name, now);
+  // A placement in a store that has died meanwhile is void.
+  if (placed != nullptr && pool.stores.Placeable(*pool.stores.at(placed->store))) {
+    if (placed->operation == operation_) return SetStore(chunk, placed->store);
+    BitmapSet(reply_.mutable_in_progress(), chunk);
+    ++pool.counters.place_in_progress;
+    return;
+  }
+  if (runs_.empty()) return Refuse(pool, chunk, "no store is serving with room for it");
+  const StoreIndex store = NextStore(pool, ExtentBytesFor(lengths_[chunk]));
+  if (store.value == StoreIndex::kNone) {
+    return Refuse(pool, chunk, "the chosen stores are full of chunks that cannot go yet");
+  }
+  if (!pool.in_progress.Add(name, {operation_, store, lengths_[chunk]}, now)) {
+    return Refuse(pool, chunk, "too many chunks are being put at once");
+  }
+  SetStore(chunk, store);
+}
+
+// The store whose turn it is: contiguous runs, each until its share is used up; the last one takes
+// what is left. None when none has room.
+StoreIndex PlaceCall::NextStore(PoolState& pool, uint64_t bytes) {
+  while (run_ + 1 < runs_.size() && runs_[run_].bytes == 0) ++run_;
+  for (; run_ < runs_.size(); ++run_) {
+    PlacementRun& run = runs_[run_];
+    const Store& store = *pool.stores.at(run.store);
+    if (!pool.stores.Placeable(store)) continue;
+    if (pool.ProjectedBytes(store, 0) + bytes > store.dram().capacity_bytes) continue;
+    run.bytes -= std::min(run.bytes, bytes);
+    return run.store;
+  }
+  run_ = 0;  // another one may have got room meanwhile
+  return StoreIndex(StoreIndex::kNone);
+}
+
+void PlaceCall::Refuse(PoolState& pool, size_t chunk, std::string_view why) {
+  BitmapSet(reply_.mutable_refused(), chunk);
+  ++pool.counters.place_refused;
+  if (reply_.refused_reason().empty()) reply_.set_refused_reason(std::string(why));
+}
+
+void PlaceCall::Finish(PoolState& pool, MonoTime) {
+  if (request_.directory_version() != pool.stores.directory_version()) {
+    pool.stores.FillDirectory(reply_.mutable_directory());
+  }
+  ++pool.counters.places;
+  pool.counters.place_present += present_;
+}
+
+}  // namespace cistern::master

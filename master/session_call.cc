@@ -1,0 +1,61 @@
+#include "master/session_call.h"
+
+#include <algorithm>
+
+#include "master/evictor.h"
+#include "master/master_core.h"
+#include "master/pool_state.h"
+
+namespace cistern::master {
+namespace {
+
+// A page or a delta is done when every record was looked at.
+bool Done(const absl::Status& status, size_t next, const wire::Delta& records) {
+  return !status.ok() || next >= records.ids().size() / KeyId::kBytes;
+}
+
+void GiveBytes(PoolState& pool, Store& store, const wire::NeedBytes& need, MonoTime now) {
+  const TierMask tier = need.tier() == kSsd ? kSsd : need.tier() == kCold ? kCold : kDram;
+  const uint64_t bytes = std::max(need.bytes(), need.extent_bytes());
+  EvictBytes(pool, store, tier, bytes, wire::CAUSE_EVICT_ASKED, now);
+}
+
+}  // namespace
+
+bool SessionCall::Step(MasterCore& core, MonoTime now) {
+  PoolState& pool = core.pool();
+  auto it = pool.sessions.find(session_);
+  if (it == pool.sessions.end() || it->second->ended()) {
+    status_ = absl::AbortedError("the session has ended");
+    return true;
+  }
+  SessionCore& session = *it->second;
+  Store& store = *pool.stores.at(session.store());
+  switch (message_.kind_case()) {
+    case wire::StoreMessage::kDelta:
+      status_ = session.OnDelta(pool, store, message_.delta(), &next_record_, now);
+      if (!Done(status_, next_record_, message_.delta())) return false;
+      EvictToWatermark(pool, store, now);
+      return true;
+    case wire::StoreMessage::kSnapshotBegin:
+      status_ = session.OnSnapshotBegin(store, message_.snapshot_begin());
+      return true;
+    case wire::StoreMessage::kSnapshotPage:
+      status_ = session.OnSnapshotPage(pool, store, message_.snapshot_page(), &next_record_, now);
+      return Done(status_, next_record_, message_.snapshot_page().records());
+    case wire::StoreMessage::kSnapshotEnd:
+      status_ = session.OnSnapshotEnd(pool, store, message_.snapshot_end());
+      return true;
+    case wire::StoreMessage::kHeartbeat:
+      status_ = session.OnHeartbeat(pool, store, message_.heartbeat(), now);
+      return true;
+    case wire::StoreMessage::kNeedBytes:
+      GiveBytes(pool, store, message_.need_bytes(), now);
+      return true;
+    default:
+      status_ = absl::InvalidArgumentError("session: a message out of place");
+      return true;
+  }
+}
+
+}  // namespace cistern::master

@@ -1,0 +1,304 @@
+#include "store/chunk_store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/key_hash.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace cistern::store {
+namespace {
+
+uint32_t CountHeaders(const std::vector<std::unique_ptr<Segment>>& segments) {
+  uint64_t count = 0;
+  for (const auto& segment : segments) count += segment->layout().header_count;
+  CISTERN_CHECK(count < ChunkTable::kNone);
+  return static_cast<uint32_t>(count);
+}
+
+Extent PayloadRange(const Segment& segment) {
+  return {segment.layout().payload_offset, segment.layout().payload_bytes()};
+}
+
+}  // namespace
+
+ChunkStore::SegmentState::SegmentState(std::unique_ptr<Segment> s, uint32_t first)
+    : segment(std::move(s)),
+      extents(segment->layout().payload_offset, segment->layout().payload_bytes()),
+      headers(segment->headers()),
+      first_entry(first) {}
+
+absl::StatusOr<std::unique_ptr<ChunkStore>> ChunkStore::Create(
+    const ChunkStoreOptions& options, std::vector<std::unique_ptr<Segment>> segments,
+    std::unique_ptr<VersionCeiling> versions, absl::Time now) {
+  if (segments.empty()) return absl::InvalidArgumentError("a store needs a segment");
+  uint64_t headers = 0;
+  for (const auto& segment : segments) headers += segment->layout().header_count;
+  if (headers >= ChunkTable::kNone) {
+    return absl::InvalidArgumentError(
+        "the segments have more than 2^32 headers; raise expected_chunk_bytes");
+  }
+  std::unique_ptr<ChunkStore> store(
+      new ChunkStore(options, std::move(segments), std::move(versions)));
+  store->Recover(now);
+  return store;
+}
+
+ChunkStore::ChunkStore(const ChunkStoreOptions& options,
+                       std::vector<std::unique_ptr<Segment>> segments,
+                       std::unique_ptr<VersionCeiling> versions)
+    : options_(options),
+      versions_(std::move(versions)),
+      log_(options.record_log_records),
+      table_(CountHeaders(segments), options.hash_seed) {
+  uint32_t first_entry = 0;
+  segments_.reserve(segments.size());
+  for (auto& segment : segments) {
+    const uint32_t count = segment->layout().header_count;
+    capacity_bytes_ += segment->layout().payload_bytes();
+    segments_.emplace_back(std::move(segment), first_entry);
+    first_entry += count;
+  }
+}
+
+ChunkStore::~ChunkStore() {
+  MutexLock lock(mutex_);
+  CISTERN_CHECK(references_ == 0 && inflight_chunks_ == 0);
+}
+
+// --- Recovery ---
+
+void ChunkStore::Recover(absl::Time now) {
+  MutexLock lock(mutex_);
+  const uint64_t now_ms = static_cast<uint64_t>(std::max<int64_t>(0, absl::ToUnixMillis(now)));
+  std::vector<ScannedHeader> scanned;
+  for (uint32_t i = 0; i < segments_.size(); ++i) {
+    SegmentState& state = segments_[i];
+    RecoverNamespacesLocked(i);
+    std::vector<HeaderTable::Found> found;
+    const HeaderTable::ScanCounts counts = state.headers.Scan(PayloadRange(*state.segment), &found);
+    recovery_.writing += counts.writing;
+    recovery_.damaged += counts.damaged;
+    for (HeaderTable::Found& f : found) scanned.push_back({i, std::move(f)});
+  }
+  // Versions of what is dropped count too: they were given out.
+  for (const ScannedHeader& s : scanned) versions_->Saw(s.found.fields.version);
+  const auto drop = [&](const ScannedHeader& s) {
+    mutex_.AssertHeld();
+    segments_[s.segment].headers.Free(s.found.index);
+    segments_[s.segment].headers.Recycle(s.found.index);
+  };
+  const auto unwanted = std::partition(scanned.begin(), scanned.end(), [&](const ScannedHeader& s) {
+    mutex_.AssertHeld();
+    return KeepsLocked(s.found.fields, now_ms);
+  });
+  std::for_each(unwanted, scanned.end(), drop);
+  scanned.erase(unwanted, scanned.end());
+
+  const ResolvedScan resolved = ResolveScan(std::move(scanned));
+  recovery_.overlapping = resolved.overlapping;
+  recovery_.duplicate = resolved.duplicate;
+  std::for_each(resolved.dropped.begin(), resolved.dropped.end(), drop);
+  std::vector<std::vector<Extent>> used(segments_.size());
+  for (const ScannedHeader& s : resolved.kept) used[s.segment].push_back(s.found.fields.extent);
+  for (uint32_t i = 0; i < segments_.size(); ++i) {
+    // ResolveScan left no overlap and Scan nothing out of range.
+    CISTERN_CHECK(segments_[i].extents.Rebuild(std::move(used[i])).ok());
+  }
+  for (const ScannedHeader& s : resolved.kept) EnterRecoveredLocked(s);
+}
+
+void ChunkStore::RecoverNamespacesLocked(uint32_t segment) {
+  SegmentState& state = segments_[segment];
+  const absl::Span<NamespaceSlot> slots = state.segment->namespace_slots();
+  for (uint32_t i = static_cast<uint32_t>(slots.size()); i-- > 0;) {
+    bool damaged = false;
+    const std::optional<NamespaceRecord> record = ReadNamespaceSlot(slots[i], &damaged);
+    absl::StatusOr<NamespaceIndex> index = absl::NotFoundError("free");
+    if (record.has_value()) index = EnterNamespaceLocked(*record);
+    if (!index.ok() || !state.namespace_slot.emplace(index->value, i).second) {
+      if (damaged || record.has_value()) ClearNamespaceSlot(&slots[i]);
+      state.free_slots.push_back(i);
+      continue;
+    }
+    // Segments may differ when a removal was cut short: the later one counts.
+    NamespaceRecord& known = namespaces_[index->value].record;
+    known.valid_from = std::max(known.valid_from, record->valid_from);
+    // A lost data folder must not let new chunks fall below the mark.
+    versions_->Saw(record->valid_from);
+  }
+}
+
+bool ChunkStore::KeepsLocked(const HeaderFields& fields, uint64_t now_ms) {
+  const auto it = namespace_by_id_.find(fields.namespace_id);
+  if (it == namespace_by_id_.end() || fields.version < namespaces_[it->second].record.valid_from) {
+    ++recovery_.orphaned;
+    return false;
+  }
+  if (fields.expiry_unix_ms != 0 && fields.expiry_unix_ms <= now_ms) {
+    ++recovery_.expired;
+    return false;
+  }
+  return true;
+}
+
+void ChunkStore::EnterRecoveredLocked(const ScannedHeader& scanned) {
+  const HeaderFields& f = scanned.found.fields;
+  const uint32_t entry = segments_[scanned.segment].first_entry + scanned.found.index.value;
+  const uint32_t ns = namespace_by_id_.at(f.namespace_id);
+  ChunkEntry& e = table_.at(entry);
+  e.set_name(f.name, ns);
+  e.set_version(f.version);
+  e.length = static_cast<uint32_t>(f.length);
+  e.last_access_unix_s = f.last_access_unix_s;
+  e.expiry_unix_s =
+      static_cast<uint32_t>(std::min<uint64_t>((f.expiry_unix_ms + 999) / 1000, 0xFFFFFFFF));
+  e.state = ChunkEntry::State::kCommitted;
+  table_.Link(entry);
+  table_.PushYoungest(entry);
+  if (e.expiry_unix_s != 0) expiries_.Add(e.expiry_unix_s, {entry, f.version});
+  ++namespaces_[ns].chunk_count;
+  namespaces_[ns].payload_bytes += f.length;
+  committed_bytes_ += f.extent.bytes;
+  payload_bytes_ += f.length;
+  ++recovery_.recovered_chunks;
+  recovery_.recovered_bytes += f.length;
+}
+
+// --- Namespaces ---
+
+absl::StatusOr<NamespaceIndex> ChunkStore::EnterNamespaceLocked(const NamespaceRecord& record) {
+  const auto it = namespace_by_id_.find(record.id);
+  if (it != namespace_by_id_.end()) return NamespaceIndex(it->second);
+  if (namespaces_.size() >= NamespaceIndex::kMaxCount) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("this store has seen ", NamespaceIndex::kMaxCount,
+                     " namespaces since it started; restart it to forget unused ones"));
+  }
+  const uint32_t index = static_cast<uint32_t>(namespaces_.size());
+  NamespaceState state;
+  state.record = record;
+  state.tenant_tag = TenantTag(record.tenant);
+  namespaces_.push_back(std::move(state));
+  namespace_by_id_.emplace(record.id, index);
+  return NamespaceIndex(index);
+}
+
+absl::StatusOr<NamespaceIndex> ChunkStore::BindNamespace(const NamespaceRecord& record) {
+  CISTERN_RETURN_IF_ERROR(CheckNamespaceRecord(record));
+  NamespaceRecord entered = record;
+  entered.valid_from = Version(0);
+  MutexLock lock(mutex_);
+  return EnterNamespaceLocked(entered);
+}
+
+std::optional<NamespaceIndex> ChunkStore::FindNamespace(const NamespaceId& id) const {
+  MutexLock lock(mutex_);
+  const auto it = namespace_by_id_.find(id);
+  if (it == namespace_by_id_.end()) return std::nullopt;
+  return NamespaceIndex(it->second);
+}
+
+wire::NamespaceOptions ChunkStore::NamespaceOptionsOf(NamespaceIndex ns) const {
+  MutexLock lock(mutex_);
+  CISTERN_CHECK(ns.value < namespaces_.size());
+  return namespaces_[ns.value].record.options;
+}
+
+bool ChunkStore::IsNamespace(uint32_t ns_ref) const {
+  MutexLock lock(mutex_);
+  return ns_ref < namespaces_.size();
+}
+
+std::vector<wire::NamespaceInfo> ChunkStore::NamespacesFrom(uint32_t first) const {
+  std::vector<wire::NamespaceInfo> infos;
+  MutexLock lock(mutex_);
+  for (size_t i = first; i < namespaces_.size(); ++i) {
+    ToNamespaceInfo(namespaces_[i].record, &infos.emplace_back());
+  }
+  return infos;
+}
+
+std::vector<NamespaceUsage> ChunkStore::NamespaceUsages() const {
+  std::vector<NamespaceUsage> usages;
+  MutexLock lock(mutex_);
+  for (const NamespaceState& ns : namespaces_) {
+    usages.push_back({ns.record, ns.chunk_count, ns.payload_bytes});
+  }
+  return usages;
+}
+
+bool ChunkStore::EnsureNamespaceSlotLocked(SegmentState& segment, NamespaceIndex ns) {
+  if (segment.namespace_slot.contains(ns.value)) return true;
+  const absl::Span<NamespaceSlot> slots = segment.segment->namespace_slots();
+  if (segment.free_slots.empty()) {
+    // Slots of namespaces without chunks are there for the taking.
+    for (auto it = segment.namespace_slot.begin(); it != segment.namespace_slot.end();) {
+      const NamespaceState& state = namespaces_[it->first];
+      if (state.chunk_count != 0 || state.writing_count != 0) {
+        ++it;
+        continue;
+      }
+      ClearNamespaceSlot(&slots[it->second]);
+      segment.free_slots.push_back(it->second);
+      segment.namespace_slot.erase(it++);
+    }
+  }
+  if (segment.free_slots.empty()) {
+    CISTERN_LOG_EVERY(Warning, absl::Minutes(1), "segment ", segment.segment->path(),
+                      " holds chunks of ", slots.size(),
+                      " namespaces, as many as it has slots: remove unused namespaces");
+    return false;
+  }
+  const uint32_t slot = segment.free_slots.back();
+  segment.free_slots.pop_back();
+  WriteNamespaceSlot(namespaces_[ns.value].record, &slots[slot]);
+  segment.namespace_slot.emplace(ns.value, slot);
+  return true;
+}
+
+uint64_t ChunkStore::DropNamespace(const NamespaceId& id) {
+  constexpr uint32_t kEntriesPerSlice = 4096;
+  uint32_t ns = 0;
+  Version valid_from;
+  {
+    MutexLock lock(mutex_);
+    const auto it = namespace_by_id_.find(id);
+    if (it == namespace_by_id_.end()) return 0;
+    ns = it->second;
+    // Commits take their version under this mutex, so every chunk committed so far is below it.
+    valid_from = versions_->Peek();
+    namespaces_[ns].record.valid_from = valid_from;
+    for (SegmentState& segment : segments_) {
+      const auto slot = segment.namespace_slot.find(ns);
+      if (slot == segment.namespace_slot.end()) continue;
+      WriteNamespaceSlot(namespaces_[ns].record, &segment.segment->namespace_slots()[slot->second]);
+    }
+  }
+  uint64_t removed = 0;
+  for (uint64_t begin = 0;; begin += kEntriesPerSlice) {
+    MutexLock lock(mutex_);
+    if (begin >= table_.capacity()) return removed;
+    const uint64_t end = std::min<uint64_t>(begin + kEntriesPerSlice, table_.capacity());
+    for (uint64_t i = begin; i < end; ++i) {
+      const uint32_t entry = static_cast<uint32_t>(i);
+      const ChunkEntry& e = table_.at(entry);
+      if (e.state == ChunkEntry::State::kCommitted && e.namespace_index() == ns &&
+          e.version() < valid_from) {
+        RemoveLocked(entry, wire::CAUSE_NAMESPACE_REMOVED);
+        ++removed;
+      }
+    }
+  }
+}
+
+size_t ChunkStore::SegmentNumberLocked(uint32_t entry) const {
+  const auto it =
+      std::upper_bound(segments_.begin(), segments_.end(), entry,
+                       [](uint32_t e, const SegmentState& s) { return e < s.first_entry; });
+  return static_cast<size_t>(it - segments_.begin()) - 1;
+}
+
+}  // namespace cistern::store
