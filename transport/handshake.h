@@ -66,8 +66,8 @@ class ClientHandshake {
 class ServerHandshake {
  public:
   ServerHandshake(const LocalIdentity& identity, const ServerOffer& offer);
-  // FailedPrecondition names both version ranges; Unavailable: the caller expects another peer
-  // (its answer names who is here); InvalidArgument: malformed.
+  // FailedPrecondition names both version ranges; InvalidArgument: malformed. Whether this is the
+  // peer that was meant is the caller's to judge, who sees proof and peer id in the answer.
   absl::StatusOr<wire::HelloAck> OnHello(const wire::Hello& hello);
   // PermissionDenied: the caller does not know the token.
   absl::Status OnAuth(const wire::Auth& auth) const;

@@ -1,0 +1,174 @@
+#include "transport/frame_reader.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/crc32c.h"
+#include "base/status.h"
+
+namespace cistern::transport {
+namespace {
+
+constexpr size_t kMaxPieces = 1000;  // below IOV_MAX (1024)
+constexpr size_t kScratchBytes = 64 << 10;
+// A buffer grown beyond this for one long meta is given back when that is done.
+constexpr size_t kKeptBytes = 64 << 10;
+
+// Where discarded bytes go: nobody reads them.
+uint8_t* Scratch() {
+  thread_local std::unique_ptr<uint8_t[]> scratch(new uint8_t[kScratchBytes]);
+  return scratch.get();
+}
+
+}  // namespace
+
+void FrameReader::SetLimits(uint32_t max_meta_bytes, uint64_t max_payload_bytes) {
+  options_.max_meta_bytes = max_meta_bytes;
+  options_.max_payload_bytes = max_payload_bytes;
+}
+
+void FrameReader::EnsureRoom(size_t bytes) {
+  if (head_ == tail_) {
+    head_ = tail_ = 0;
+    if (buffer_.size() > kKeptBytes && bytes <= kKeptBytes) std::vector<uint8_t>().swap(buffer_);
+  }
+  if (buffer_.size() - tail_ >= bytes) return;
+  if (head_ > 0) {
+    std::memmove(buffer_.data(), buffer_.data() + head_, tail_ - head_);
+    tail_ -= head_;
+    head_ = 0;
+  }
+  if (buffer_.size() - tail_ < bytes) buffer_.resize(tail_ + bytes);
+}
+
+absl::Status FrameReader::NextRead(std::vector<iovec>* out) {
+  if (paused_) return absl::OkStatus();
+  if (payload_left_ > 0) {
+    // Parse() has left nothing buffered of it.
+    const size_t max =
+        static_cast<size_t>(std::min<uint64_t>(payload_left_, options_.payload_read_bytes));
+    const size_t first = out->size();
+    absl::Status error;
+    switch (receiver_.PayloadBuffers(max, kMaxPieces, out, &error)) {
+      case FrameReceiver::Take::kPause:
+        CISTERN_RETURN_IF_ERROR(error);
+        paused_ = true;
+        return absl::OkStatus();
+      case FrameReceiver::Take::kDiscard:
+        read_kind_ = ReadKind::kScratch;
+        out->push_back({Scratch(), std::min(max, kScratchBytes)});
+        return absl::OkStatus();
+      case FrameReceiver::Take::kBuffers:
+        break;
+    }
+    read_kind_ = ReadKind::kPayload;
+    payload_offered_ = 0;
+    for (size_t i = first; i < out->size(); ++i) payload_offered_ += (*out)[i].iov_len;
+    CISTERN_CHECK(payload_offered_ > 0 && payload_offered_ <= max);
+    if (payload_offered_ == payload_left_) {
+      // The next header comes with the tail of this payload.
+      EnsureRoom(options_.head_bytes);
+      out->push_back({buffer_.data() + tail_, options_.head_bytes});
+    }
+    return absl::OkStatus();
+  }
+  read_kind_ = ReadKind::kHead;
+  // Doubling: a peer that announces a long meta gets memory as fast as it sends.
+  EnsureRoom(std::max(options_.head_bytes, tail_ - head_));
+  out->push_back({buffer_.data() + tail_, buffer_.size() - tail_});
+  return absl::OkStatus();
+}
+
+absl::Status FrameReader::Advance(size_t bytes) {
+  switch (read_kind_) {
+    case ReadKind::kHead:
+      tail_ += bytes;
+      break;
+    case ReadKind::kScratch:
+      payload_left_ -= bytes;
+      break;
+    case ReadKind::kPayload: {
+      const size_t landed = std::min(bytes, payload_offered_);
+      payload_left_ -= landed;
+      tail_ += bytes - landed;
+      CISTERN_RETURN_IF_ERROR(receiver_.PayloadLanded(landed));
+      break;
+    }
+  }
+  return Parse();
+}
+
+absl::Status FrameReader::Resume() {
+  paused_ = false;
+  return Parse();
+}
+
+absl::Status FrameReader::Parse() {
+  bool progress = true;
+  while (progress && !paused_) {
+    progress = false;
+    if (payload_left_ > 0) {
+      if (tail_ > head_) CISTERN_RETURN_IF_ERROR(TakeBuffered(&progress));
+    } else if (in_frame_) {
+      in_frame_ = false;
+      progress = true;
+      CISTERN_RETURN_IF_ERROR(receiver_.OnFrameEnd());
+    } else {
+      CISTERN_RETURN_IF_ERROR(ParseFrame(&progress));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FrameReader::TakeBuffered(bool* progress) {
+  const size_t max = static_cast<size_t>(std::min<uint64_t>(payload_left_, tail_ - head_));
+  iov_.clear();
+  absl::Status error;
+  switch (receiver_.PayloadBuffers(max, kMaxPieces, &iov_, &error)) {
+    case FrameReceiver::Take::kPause:
+      CISTERN_RETURN_IF_ERROR(error);
+      paused_ = true;
+      return absl::OkStatus();
+    case FrameReceiver::Take::kDiscard:
+      head_ += max;
+      payload_left_ -= max;
+      *progress = true;
+      return absl::OkStatus();
+    case FrameReceiver::Take::kBuffers:
+      break;
+  }
+  size_t copied = 0;
+  for (const iovec& piece : iov_) {
+    std::memcpy(piece.iov_base, buffer_.data() + head_ + copied, piece.iov_len);
+    copied += piece.iov_len;
+  }
+  CISTERN_CHECK(copied > 0 && copied <= max);
+  head_ += copied;
+  payload_left_ -= copied;
+  *progress = true;
+  return receiver_.PayloadLanded(copied);
+}
+
+absl::Status FrameReader::ParseFrame(bool* progress) {
+  if (tail_ - head_ < kFrameHeaderBytes) return absl::OkStatus();
+  auto header = DecodeFrameHeader(buffer_.data() + head_, options_.max_meta_bytes,
+                                  options_.max_payload_bytes);
+  if (!header.ok()) return header.status();
+  if (!receiver_.ReadyForFrame(*header)) {
+    paused_ = true;
+    return absl::OkStatus();
+  }
+  if (tail_ - head_ < kFrameHeaderBytes + header->meta_bytes) return absl::OkStatus();
+  const uint8_t* meta = buffer_.data() + head_ + kFrameHeaderBytes;
+  if (Crc32c(meta, header->meta_bytes) != header->meta_crc) {
+    return absl::InvalidArgumentError("frame: the checksum of the meta is wrong");
+  }
+  head_ += kFrameHeaderBytes + header->meta_bytes;
+  payload_left_ = header->payload_bytes;
+  in_frame_ = true;
+  *progress = true;
+  return receiver_.OnFrame(*header,
+                           {reinterpret_cast<const char*>(meta), size_t{header->meta_bytes}});
+}
+
+}  // namespace cistern::transport

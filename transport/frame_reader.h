@@ -1,0 +1,93 @@
+// Takes frames out of a byte stream: header, meta, then payload straight into the receiver's
+// buffers. Both sides of every stream wire use it. No sockets, no time.
+#ifndef CISTERN_TRANSPORT_FRAME_READER_H_
+#define CISTERN_TRANSPORT_FRAME_READER_H_
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "transport/frame.h"
+
+namespace cistern::transport {
+
+// What a FrameReader tells its connection. An error from any of these ends the connection.
+class FrameReceiver {
+ public:
+  virtual ~FrameReceiver() = default;
+  enum class Take {
+    kBuffers,  // the bytes go where `out` says
+    kDiscard,  // nobody wants them
+    kPause,    // the receiver is not ready: ask again when Resume() is called
+  };
+  // May this frame come now? false pauses the reader. Asked before its meta is there, and again.
+  virtual bool ReadyForFrame(const FrameHeader& header) = 0;
+  // A header within the limits and its meta, whose checksum is right; `meta` is valid during the
+  // call.
+  virtual absl::Status OnFrame(const FrameHeader& header, std::string_view meta) = 0;
+  // Where the next payload bytes of the frame go: at least one byte with kBuffers.
+  virtual Take PayloadBuffers(size_t max_bytes, size_t max_pieces, std::vector<iovec>* out,
+                              absl::Status* error) = 0;
+  // `bytes` of those buffers were filled.
+  virtual absl::Status PayloadLanded(size_t bytes) = 0;
+  virtual absl::Status OnFrameEnd() = 0;
+};
+
+// Memory: a head buffer of Options::head_bytes, grown as a longer meta arrives (never ahead of its
+// bytes), up to header + max_meta_bytes. Not thread-safe.
+class FrameReader {
+ public:
+  struct Options {
+    uint32_t max_meta_bytes = 0;
+    uint64_t max_payload_bytes = 0;
+    // How much a read takes where a header may come. The payload behind a header that came with it
+    // is copied; all other payload is not.
+    size_t head_bytes = 8 << 10;
+    // How much payload one read takes: what fits the cache while the receiver digests it.
+    size_t payload_read_bytes = 256 << 10;
+  };
+  FrameReader(const Options& options, FrameReceiver* receiver)
+      : options_(options), receiver_(*receiver) {}
+
+  // The limits change when the handshake is done.
+  void SetLimits(uint32_t max_meta_bytes, uint64_t max_payload_bytes);
+
+  // Where the next read goes: nothing while paused. The same until Advance.
+  absl::Status NextRead(std::vector<iovec>* out);
+  // A read put `bytes` there. Hands on what is complete.
+  absl::Status Advance(size_t bytes);
+  // Goes on after a pause, with what had been read already.
+  absl::Status Resume();
+
+  bool paused() const { return paused_; }
+  // In the middle of a frame, by the peer's doing.
+  bool mid_frame() const { return in_frame_ || tail_ > head_; }
+
+ private:
+  enum class ReadKind { kHead, kPayload, kScratch };
+  absl::Status Parse();
+  // Of the payload at the front of the buffer. True: some was taken.
+  absl::Status TakeBuffered(bool* progress);
+  absl::Status ParseFrame(bool* progress);
+  void EnsureRoom(size_t bytes);
+
+  Options options_;
+  FrameReceiver& receiver_;
+  std::vector<uint8_t> buffer_;
+  size_t head_ = 0;  // [head_, tail_) is read and not handed on
+  size_t tail_ = 0;
+  uint64_t payload_left_ = 0;
+  bool in_frame_ = false;
+  bool paused_ = false;
+  ReadKind read_kind_ = ReadKind::kHead;
+  size_t payload_offered_ = 0;
+  std::vector<iovec> iov_;
+};
+
+}  // namespace cistern::transport
+
+#endif  // CISTERN_TRANSPORT_FRAME_READER_H_

@@ -1,0 +1,539 @@
+#include "transport/tcp/server_connection.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "proto/data.pb.h"
+#include "proto/types.pb.h"
+#include "transport/tcp/server_call.h"
+
+namespace cistern::transport {
+namespace {
+
+constexpr uint32_t kMaxHandshakeMetaBytes = 4096;
+// Bytes that one connection moves each way before the others of its loop have their turn.
+constexpr size_t kTurnBytes = 1 << 20;
+constexpr size_t kWriteBytes = 256 << 10;
+
+uint64_t NextConnectionId() {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+std::unique_ptr<OutItem> MakeItem(FrameType type, uint16_t flags,
+                                  const google::protobuf::MessageLite& meta) {
+  auto item = std::make_unique<OutItem>();
+  item->type = type;
+  item->flags = flags;
+  meta.SerializeToString(&item->meta);
+  return item;
+}
+
+ServerOffer OfferOf(const ServerLimits& limits) {
+  ServerOffer offer;
+  offer.max_meta_bytes = limits.max_meta_bytes;
+  offer.max_keys = limits.max_keys;
+  offer.max_payload_bytes = limits.max_payload_bytes;
+  return offer;
+}
+
+void Count(std::atomic<uint64_t>& counter, uint64_t n = 1) {
+  counter.fetch_add(n, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+ServerConnectionImpl::ServerConnectionImpl(ServerLoop* loop, int fd, const std::string& address)
+    : loop_(*loop),
+      inbox_(loop->inbox()),
+      handler_(*loop->shared().handler),
+      id_(NextConnectionId()),
+      fd_(fd),
+      handshake_(std::make_unique<ServerHandshake>(loop->shared().options.identity,
+                                                   OfferOf(loop->shared().options.limits))),
+      reader_({.max_meta_bytes = kMaxHandshakeMetaBytes, .max_payload_bytes = 0}, this),
+      accepted_at_(loop->now()),
+      last_read_(loop->now()),
+      last_write_(loop->now()) {
+  peer_.address = address;
+  peer_.wire = "tcp";
+}
+
+ServerConnectionImpl::~ServerConnectionImpl() {
+  if (fd_ >= 0) close(fd_);
+}
+
+void ServerConnectionImpl::OnEvents(uint32_t events) {
+  if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) readable_ = true;
+  if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) peer_closed_ = true;
+  if ((events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) writable_ = true;
+  Turn();
+}
+
+void ServerConnectionImpl::Turn() {
+  if (state_ == State::kClosed) return;
+  if (!draining_) Read();
+  Write();
+  if (draining_ && queue_.empty() && !broken_.has_value()) {
+    broken_ = absl::UnavailableError("refused");
+  }
+  if (broken_.has_value()) {
+    Close(*broken_);
+    return;
+  }
+  UpdateTimer();
+  if ((readable_ && !draining_ && !reader_.paused()) || (writable_ && !queue_.empty())) WantTurn();
+}
+
+void ServerConnectionImpl::WantTurn() {
+  if (state_ != State::kClosed) loop_.RunSoon(this);
+}
+
+void ServerConnectionImpl::Fail(const absl::Status& why) {
+  if (!broken_.has_value()) broken_ = why;
+  WantTurn();
+}
+
+void ServerConnectionImpl::DoProtocolError(const absl::Status& why) {
+  if (state_ == State::kClosed || broken_.has_value()) return;
+  Count(loop_.shared().protocol_errors);
+  if (state_ != State::kOpen) Count(loop_.shared().handshake_failures);
+  CISTERN_LOG_EVERY(Warning, absl::Seconds(10), "connection from ", peer_.address,
+                    " cut: ", why.ToString());
+  Fail(why);
+}
+
+void ServerConnectionImpl::Read() {
+  if (reader_.paused()) {
+    if (absl::Status status = reader_.Resume(); !status.ok()) return DoProtocolError(status);
+  }
+  size_t moved = 0;
+  while (readable_ && moved < kTurnBytes && !reader_.paused() && !broken_.has_value() &&
+         !draining_) {
+    iov_.clear();
+    if (absl::Status status = reader_.NextRead(&iov_); !status.ok()) {
+      return DoProtocolError(status);
+    }
+    if (iov_.empty()) return;
+    size_t room = 0;
+    for (const iovec& piece : iov_) room += piece.iov_len;
+    const ssize_t n = ReadPieces(fd_, iov_);
+    if (n < 0 && errno == EAGAIN) {
+      readable_ = false;
+      return;
+    }
+    if (n < 0) return Fail(ErrnoStatus(errno, absl::StrCat("read from ", peer_.address)));
+    if (n == 0) return Fail(absl::UnavailableError("the peer closed the connection"));
+    // A short read has emptied the socket: the next event tells of more, unless the end of the
+    // stream was told already.
+    if (static_cast<size_t>(n) < room && !peer_closed_) readable_ = false;
+    moved += static_cast<size_t>(n);
+    last_read_ = loop_.now();
+    Count(loop_.shared().bytes_in, static_cast<uint64_t>(n));
+    if (absl::Status status = reader_.Advance(static_cast<size_t>(n)); !status.ok()) {
+      return DoProtocolError(status);
+    }
+  }
+}
+
+void ServerConnectionImpl::Write() {
+  size_t moved = 0;
+  while (writable_ && moved < kTurnBytes && !queue_.empty() && !broken_.has_value()) {
+    const absl::Span<iovec> pieces = queue_.Prepare(kWriteBytes);
+    size_t n = 0;
+    if (!pieces.empty()) {
+      size_t wanted = 0;
+      for (const iovec& piece : pieces) wanted += piece.iov_len;
+      const ssize_t sent = WritePieces(fd_, pieces);
+      if (sent < 0 && errno == EAGAIN) {
+        writable_ = false;
+        return;
+      }
+      if (sent < 0) return Fail(ErrnoStatus(errno, absl::StrCat("write to ", peer_.address)));
+      n = static_cast<size_t>(sent);
+      if (n < wanted) writable_ = false;
+      moved += n;
+      last_write_ = loop_.now();
+      Count(loop_.shared().bytes_out, n);
+    }
+    queue_.Consume(n, &finished_);
+    FinishItems(&finished_, absl::OkStatus());
+  }
+}
+
+void ServerConnectionImpl::FinishItems(std::vector<std::unique_ptr<OutItem>>* items,
+                                       const absl::Status& status) {
+  if (items->empty()) return;
+  std::vector<std::unique_ptr<OutItem>> batch;
+  batch.swap(*items);
+  // Held before any is removed: several items may be of one call.
+  std::vector<std::shared_ptr<ServedCall>> calls;
+  for (const auto& item : batch) {
+    calls.push_back(item->stream == &control_
+                        ? nullptr
+                        : static_cast<ServedCall*>(item->stream)->shared_from_this());
+  }
+  for (size_t i = 0; i < batch.size(); ++i) {
+    OutItem* const item = batch[i].get();
+    const std::shared_ptr<ServedCall>& call = calls[i];
+    item->source.reset();
+    if (item->sent != nullptr) {
+      item->sent(call != nullptr && call->aborted ? absl::CancelledError("the call was cancelled")
+                                                  : status);
+    }
+    if (call != nullptr && !call->gone && call->answered && call->items.empty() &&
+        call->in_flight == 0) {
+      RemoveCall(call.get());
+    }
+  }
+}
+
+// --- frames ---
+
+bool ServerConnectionImpl::OverLimits() const {
+  const ServerLimits& limits = loop_.shared().options.limits;
+  return calls_.size() >= limits.max_calls_per_connection ||
+         held_meta_bytes_ + queue_.queued_meta_bytes() >= limits.max_buffered_bytes_per_connection;
+}
+
+bool ServerConnectionImpl::ReadyForFrame(const FrameHeader& header) {
+  if (state_ != State::kOpen || header.type == FrameType::kData || !OverLimits()) return true;
+  // Behind this frame may come the payload that a call waits for, or the cancel of one: it has to
+  // be read, and a request is then refused. Within bounds: each takes an entry until it is
+  // answered.
+  const size_t most = 2 * size_t{loop_.shared().options.limits.max_calls_per_connection};
+  return (receiving_ > 0 || header.type == FrameType::kCancel) && calls_.size() < most;
+}
+
+absl::Status ServerConnectionImpl::OnFrame(const FrameHeader& header, std::string_view meta) {
+  frame_call_ = nullptr;
+  if (broken_.has_value() || draining_) return absl::OkStatus();
+  if (state_ != State::kOpen) return OnHandshakeFrame(header, meta);
+  switch (header.type) {
+    case FrameType::kHello:
+    case FrameType::kHelloAck:
+    case FrameType::kAuth:
+    case FrameType::kAuthOk:
+    case FrameType::kCancelDone:
+      return absl::InvalidArgumentError(
+          absl::StrCat("frame type ", static_cast<int>(header.type), " is out of place"));
+    case FrameType::kData: {
+      // Of a call that has ended meanwhile: discarded.
+      const auto it = calls_.find(header.request_id);
+      if (it != calls_.end()) frame_call_ = it->second;
+      return absl::OkStatus();
+    }
+    case FrameType::kCancel:
+      OnCancel(header.request_id);
+      return absl::OkStatus();
+    default:
+      return OnRequestFrame(header, meta);
+  }
+}
+
+absl::Status ServerConnectionImpl::OnHandshakeFrame(const FrameHeader& header,
+                                                    std::string_view meta) {
+  const auto refuse = [&](const absl::Status& why) {
+    Count(loop_.shared().handshake_failures);
+    CISTERN_LOG_EVERY(Warning, absl::Seconds(10), "handshake with ", peer_.address,
+                      " failed: ", why.ToString());
+    wire::ErrorReply error;
+    error.set_code(static_cast<uint32_t>(why.code()));
+    error.set_message(std::string(why.message()));
+    SendControl(FrameType::kError, header.request_id, error);
+    draining_ = true;
+    return absl::OkStatus();
+  };
+  if (state_ == State::kHello) {
+    wire::Hello hello;
+    if (header.type != FrameType::kHello ||
+        !hello.ParseFromArray(meta.data(), static_cast<int>(meta.size()))) {
+      return absl::InvalidArgumentError("handshake: no Hello");
+    }
+    auto ack = handshake_->OnHello(hello);
+    if (!ack.ok()) return refuse(ack.status());
+    SendControl(FrameType::kHelloAck, header.request_id, *ack);
+    state_ = State::kAuth;
+    return absl::OkStatus();
+  }
+  wire::Auth auth;
+  if (header.type != FrameType::kAuth ||
+      !auth.ParseFromArray(meta.data(), static_cast<int>(meta.size()))) {
+    return absl::InvalidArgumentError("handshake: no Auth");
+  }
+  if (absl::Status status = handshake_->OnAuth(auth); !status.ok()) return refuse(status);
+  SendControl(FrameType::kAuthOk, header.request_id, wire::AuthOk());
+  std::string address = std::move(peer_.address);
+  peer_ = handshake_->peer();
+  peer_.address = std::move(address);
+  peer_.wire = "tcp";
+  handshake_.reset();
+  const ServerLimits& limits = loop_.shared().options.limits;
+  reader_.SetLimits(limits.max_meta_bytes, limits.max_payload_bytes);
+  state_ = State::kOpen;
+  connected_ = true;
+  handler_.OnConnected(*this);
+  return absl::OkStatus();
+}
+
+absl::Status ServerConnectionImpl::OnRequestFrame(const FrameHeader& header,
+                                                  std::string_view meta) {
+  const bool refused = OverLimits();
+  auto call = std::make_shared<ServedCall>(shared_from_this(), header.request_id);
+  if (!calls_.emplace(header.request_id, call).second) {
+    return absl::InvalidArgumentError(absl::StrCat("request id ", header.request_id, " is in use"));
+  }
+  Count(loop_.shared().calls);
+  call->type = header.type;
+  call->received_at = loop_.now();
+  call->inline_payload_bytes = header.payload_bytes;
+  frame_call_ = call;
+  auto served = std::make_unique<ServerCallImpl>(call);
+  if (refused) {
+    served->Fail(absl::ResourceExhaustedError("too many requests at once on this connection"));
+    return absl::OkStatus();
+  }
+  call->meta.assign(meta);
+  held_meta_bytes_ += meta.size();
+  handler_.OnRequest(std::move(served));
+  return absl::OkStatus();
+}
+
+FrameReceiver::Take ServerConnectionImpl::PayloadBuffers(size_t max_bytes, size_t max_pieces,
+                                                         std::vector<iovec>* out,
+                                                         absl::Status* error) {
+  ServedCall* call = frame_call_.get();
+  if (call == nullptr || call->answered || call->over || broken_.has_value()) {
+    return Take::kDiscard;
+  }
+  if (call->sink == nullptr) return Take::kPause;
+  const size_t before = out->size();
+  call->sink->NextBuffers(static_cast<size_t>(std::min<uint64_t>(max_bytes, call->receive_left)),
+                          max_pieces, out);
+  if (out->size() == before) {
+    *error = absl::InvalidArgumentError("more payload than the request allows");
+    return Take::kPause;
+  }
+  return Take::kBuffers;
+}
+
+absl::Status ServerConnectionImpl::PayloadLanded(size_t bytes) {
+  const std::shared_ptr<ServedCall> call = frame_call_;
+  call->last_progress = loop_.now();
+  call->receive_left -= bytes;
+  if (absl::Status status = call->sink->Landed(bytes); !status.ok()) {
+    EndReceive(call.get(), status);
+    return status;
+  }
+  if (call->receive_left == 0) EndReceive(call.get(), absl::OkStatus());
+  return absl::OkStatus();
+}
+
+absl::Status ServerConnectionImpl::OnFrameEnd() {
+  frame_call_ = nullptr;
+  return absl::OkStatus();
+}
+
+void ServerConnectionImpl::SendControl(FrameType type, uint64_t request_id,
+                                       const google::protobuf::MessageLite& meta) {
+  control_.id = request_id;
+  queue_.PushFirst(&control_, MakeItem(type, kFlagFinal, meta));
+}
+
+void ServerConnectionImpl::OnCancel(uint64_t request_id) {
+  wire::CancelDone done;
+  const auto it = calls_.find(request_id);
+  if (it == calls_.end()) {
+    // Its final frame is on the way: the caller ignores this.
+    auto stray = std::make_shared<ServedCall>(shared_from_this(), request_id);
+    stray->answered = stray->over = true;
+    calls_.emplace(request_id, stray);
+    queue_.PushFirst(stray.get(), MakeItem(FrameType::kCancelDone, kFlagFinal, done));
+    return;
+  }
+  const std::shared_ptr<ServedCall> call = it->second;
+  if (call->aborted) return;  // a Cancel sent twice
+  AbortCall(call, absl::CancelledError("the caller cancelled"));
+  done.set_found(true);
+  queue_.PushFirst(call.get(), MakeItem(FrameType::kCancelDone, kFlagFinal, done));
+}
+
+// --- calls ---
+
+void ServerConnectionImpl::AbortCall(const std::shared_ptr<ServedCall>& call,
+                                     const absl::Status& status) {
+  const bool answered = call->answered;
+  call->aborted = true;
+  call->answered = true;
+  std::vector<std::unique_ptr<OutItem>> dropped;
+  queue_.Abort(call.get(), &dropped);
+  EndReceive(call.get(), status);
+  for (auto& item : dropped) {
+    item->source.reset();
+    if (item->sent != nullptr) item->sent(status);
+  }
+  auto on_abort = std::move(call->on_abort);
+  call->on_abort = nullptr;
+  if (on_abort != nullptr && !answered) on_abort(status);
+}
+
+void ServerConnectionImpl::EndReceive(ServedCall* call, const absl::Status& status) {
+  if (call->sink == nullptr) return;
+  call->sink = nullptr;
+  --receiving_;
+  auto done = std::move(call->received);
+  call->received = nullptr;
+  done(status);
+}
+
+void ServerConnectionImpl::RemoveCall(ServedCall* call) {
+  call->over = call->gone = true;
+  held_meta_bytes_ -= call->meta.size();
+  if (frame_call_.get() == call) frame_call_ = nullptr;
+  calls_.erase(call->id);
+  if (reader_.paused()) WantTurn();
+}
+
+void ServerConnectionImpl::DoReply(const std::shared_ptr<ServedCall>& call,
+                                   std::unique_ptr<OutItem> item, bool final) {
+  if (call->over || call->answered) {
+    item->source.reset();
+    if (item->sent != nullptr) item->sent(absl::UnavailableError("the call has ended"));
+    return;
+  }
+  queue_.Push(call.get(), std::move(item));
+  if (final) {
+    call->answered = true;
+    call->on_abort = nullptr;
+    EndReceive(call.get(), absl::CancelledError("the call was answered"));
+  }
+  WantTurn();
+}
+
+void ServerConnectionImpl::DoReceive(const std::shared_ptr<ServedCall>& call, uint64_t bytes,
+                                     PayloadSink* sink,
+                                     absl::AnyInvocable<void(absl::Status)> done) {
+  if (call->over || call->answered) {
+    done(call->aborted ? absl::CancelledError("the call was aborted")
+                       : absl::FailedPreconditionError("the call has ended"));
+    return;
+  }
+  if (bytes == 0) {
+    done(absl::OkStatus());
+    return;
+  }
+  CISTERN_CHECK(call->sink == nullptr);
+  call->sink = sink;
+  call->receive_left = bytes;
+  call->received = std::move(done);
+  call->last_progress = loop_.now();
+  ++receiving_;
+  WantTurn();
+}
+
+void ServerConnectionImpl::DoOnAbort(const std::shared_ptr<ServedCall>& call,
+                                     absl::AnyInvocable<void(absl::Status)> fn) {
+  if (call->aborted) {
+    fn(absl::CancelledError("the call was aborted"));
+  } else if (!call->answered && !call->over) {
+    call->on_abort = std::move(fn);
+  }
+}
+
+// --- ends ---
+
+void ServerConnectionImpl::Close(const absl::Status& why) {
+  if (state_ == State::kClosed) return;
+  state_ = State::kClosed;
+  const absl::Status status = Annotate(absl::UnavailableError(why.message()),
+                                       absl::StrCat("connection to ", peer_.address));
+  std::unordered_map<uint64_t, std::shared_ptr<ServedCall>> calls;
+  calls.swap(calls_);
+  frame_call_ = nullptr;
+  close(fd_);
+  fd_ = -1;
+  std::vector<std::unique_ptr<OutItem>> items;
+  queue_.Clear(&items);
+  for (const auto& [id, call] : calls) call->over = true;
+  for (auto& item : items) {
+    item->source.reset();
+    if (item->sent != nullptr) item->sent(status);
+  }
+  for (const auto& [id, call] : calls) {
+    const bool answered = call->answered;
+    if (!answered) call->aborted = true;
+    EndReceive(call.get(), status);
+    auto on_abort = std::move(call->on_abort);
+    call->on_abort = nullptr;
+    if (on_abort != nullptr && !answered) on_abort(status);
+  }
+  if (connected_) handler_.OnDisconnected(*this);
+  loop_.Remove(this);
+}
+
+MonoTime ServerConnectionImpl::Deadline(bool* stall) const {
+  const ServerLimits& limits = loop_.shared().options.limits;
+  *stall = false;
+  if (state_ != State::kOpen) return accepted_at_ + limits.handshake_timeout;
+  MonoTime deadline = MonoTime::Infinite();
+  if (reader_.mid_frame() && !reader_.paused()) deadline = last_read_;
+  if (!queue_.empty() && !writable_) deadline = std::min(deadline, last_write_);
+  if (receiving_ > 0 && !reader_.paused()) {
+    for (const auto& [id, call] : calls_) {
+      if (call->sink != nullptr) deadline = std::min(deadline, call->last_progress);
+    }
+  }
+  if (deadline != MonoTime::Infinite()) {
+    *stall = true;
+    return deadline + limits.stall_timeout;
+  }
+  if (!calls_.empty()) return MonoTime::Infinite();
+  return std::max(last_read_, last_write_) + limits.idle_timeout;
+}
+
+// A timer that is too early costs one look; one that is missing would cost the connection's end.
+void ServerConnectionImpl::UpdateTimer() {
+  const ServerLimits& limits = loop_.shared().options.limits;
+  MonoTime earliest = accepted_at_ + limits.handshake_timeout;
+  if (state_ == State::kOpen) {
+    const bool transfer = receiving_ > 0 || reader_.mid_frame() || (!queue_.empty() && !writable_);
+    earliest = loop_.now() + (transfer ? std::min(limits.stall_timeout, limits.idle_timeout)
+                                       : limits.idle_timeout);
+  }
+  if (earliest < timer_at) {
+    timer_at = earliest;
+    loop_.SetTimer(this, earliest);
+  }
+}
+
+void ServerConnectionImpl::OnTimer() {
+  timer_at = MonoTime::Infinite();
+  if (state_ == State::kClosed) return;
+  bool stall = false;
+  const MonoTime deadline = Deadline(&stall);
+  if (deadline <= loop_.now()) {
+    if (state_ != State::kOpen) {
+      Count(loop_.shared().handshake_failures);
+      Close(absl::DeadlineExceededError("no handshake in time"));
+    } else {
+      if (stall) Count(loop_.shared().stalled);
+      Close(absl::DeadlineExceededError(stall ? "the peer's transfer stalled" : "idle"));
+    }
+    return;
+  }
+  if (deadline != MonoTime::Infinite()) {
+    timer_at = deadline;
+    loop_.SetTimer(this, deadline);
+  } else {
+    UpdateTimer();
+  }
+}
+
+}  // namespace cistern::transport
