@@ -1,0 +1,216 @@
+#include "master/admin_removals.h"
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/ids.h"
+#include "base/key_hash.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "base/string_view.h"
+#include "proto/master.pb.h"
+
+namespace cistern::master {
+namespace {
+
+absl::Status NoSuchNamespace(const std::string& name) {
+  return absl::NotFoundError(absl::StrCat("no namespace is called '", name, "'"));
+}
+
+// The core's number for requests, of a namespace that it lists.
+absl::StatusOr<uint32_t> RefOf(MasterCore& core, const std::string& id) {
+  wire::BindNamespaceRequest bind;
+  bind.set_id(id);
+  wire::OpenNamespaceReply bound;
+  CISTERN_RETURN_IF_ERROR(core.BindNamespace(bind, &bound));
+  return bound.ns_ref();
+}
+
+absl::StatusOr<NamespaceView> FindByName(MasterCore& core, const std::string& name) {
+  const NamespaceIndex index = core.FindNamespace("", name);
+  if (index.none()) return NoSuchNamespace(name);
+  for (NamespaceView& view : core.Namespaces()) {
+    if (view.index == index) return std::move(view);
+  }
+  return NoSuchNamespace(name);
+}
+
+wire::RemoveRequest WholeNamespace(uint32_t ref, bool force) {
+  wire::RemoveRequest request;
+  request.set_ns_ref(ref);
+  request.set_force(force);
+  request.set_all(true);
+  return request;
+}
+
+// The ids that a request names, one after the other.
+absl::StatusOr<std::string> NamedIds(const admin::RemoveChunksRequest& request,
+                                     const NamespaceId& ns) {
+  if (request.ids_size() + request.keys_size() > AdminRemovals::kMaxNames) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("at most ", AdminRemovals::kMaxNames, " chunks in one call"));
+  }
+  std::string ids;
+  for (const std::string& hex : request.ids()) {
+    const absl::StatusOr<KeyId> id = KeyId::ParseHex(hex);
+    if (!id.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("'", hex, "': ", id.status().message()));
+    }
+    ids.append(id->view());
+  }
+  const KeyHasher hasher(ns);
+  for (const std::string& key : request.keys()) {
+    if (key.empty() || key.size() > kMaxKeyBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("a key has 1 to ", kMaxKeyBytes, " bytes"));
+    }
+    ids.append(hasher.Hash(key).view());
+  }
+  return ids;
+}
+
+using Requests = std::vector<wire::RemoveRequest>;
+
+absl::StatusOr<Requests> RequestsFor(MasterCore& core, const admin::RemoveChunksRequest& request) {
+  const bool named = request.ids_size() + request.keys_size() > 0;
+  if (named + request.all_in_namespace() + request.all_in_pool() != 1) {
+    return absl::InvalidArgumentError(
+        "say which chunks: ids or keys, or all of a namespace, or all of the pool");
+  }
+  Requests requests;
+  if (request.all_in_pool()) {
+    for (const NamespaceView& view : core.Namespaces()) {
+      if (view.chunk_count == 0) continue;
+      CISTERN_ASSIGN_OR_RETURN(const uint32_t ref, RefOf(core, view.info.id()));
+      requests.push_back(WholeNamespace(ref, request.force()));
+    }
+    return requests;
+  }
+  CISTERN_ASSIGN_OR_RETURN(const NamespaceView view, FindByName(core, request.namespace_name()));
+  CISTERN_ASSIGN_OR_RETURN(const uint32_t ref, RefOf(core, view.info.id()));
+  if (request.all_in_namespace()) {
+    requests.push_back(WholeNamespace(ref, request.force()));
+    return requests;
+  }
+  wire::RemoveRequest& remove = requests.emplace_back();
+  remove.set_ns_ref(ref);
+  remove.set_force(request.force());
+  remove.set_shard_first(request.shard_first());
+  remove.set_shard_count(request.shard_count());
+  CISTERN_ASSIGN_OR_RETURN(*remove.mutable_ids(),
+                           NamedIds(request, NamespaceId::FromBytes(view.info.id().data())));
+  return requests;
+}
+
+// Removals of one administrator's call, the answers summed.
+struct Batch {
+  Mutex mutex;
+  size_t left ABSL_GUARDED_BY(mutex) = 0;
+  absl::Status status ABSL_GUARDED_BY(mutex);
+  admin::RemoveChunksReply sum ABSL_GUARDED_BY(mutex);
+  AdminRemovals::ChunksDone done;  // the last one's
+
+  // True when nothing is left.
+  bool Add(const absl::Status& s, const wire::RemoveReply& reply, bool complete) {
+    MutexLock lock(mutex);
+    if (!s.ok()) status = s;
+    if (reply.statuses().empty()) {  // a whole namespace
+      sum.set_removed(sum.removed() + reply.removed_count());
+      sum.set_refused(sum.refused() + reply.refused_count());
+      if (!complete) sum.set_pending(sum.pending() + 1);
+    }
+    for (const char c : reply.statuses()) {
+      switch (static_cast<wire::ChunkStatus>(c)) {
+        case wire::CHUNK_OK:
+          sum.set_removed(sum.removed() + 1);
+          break;
+        case wire::CHUNK_NOT_FOUND:
+          sum.set_not_found(sum.not_found() + 1);
+          break;
+        case wire::CHUNK_FAILED_PRECONDITION:
+          sum.set_refused(sum.refused() + 1);
+          break;
+        default:
+          sum.set_pending(sum.pending() + 1);
+      }
+    }
+    return --left == 0;
+  }
+};
+
+}  // namespace
+
+void AdminRemovals::RemoveChunks(const admin::RemoveChunksRequest& request, MonoTime deadline,
+                                 ChunksDone done) {
+  absl::StatusOr<Requests> requests =
+      driver_.With([&](MasterCore& core, MonoTime) { return RequestsFor(core, request); });
+  if (!requests.ok() || requests->empty()) {
+    return done(requests.status(), admin::RemoveChunksReply());
+  }
+  const auto batch = std::make_shared<Batch>();
+  batch->done = std::move(done);
+  {
+    MutexLock lock(batch->mutex);
+    batch->left = requests->size();
+  }
+  for (wire::RemoveRequest& remove : *requests) {
+    driver_.Remove(std::make_unique<Removal>(
+        std::move(remove), deadline,
+        [batch](absl::Status status, wire::RemoveReply& reply, bool complete) {
+          if (!batch->Add(status, reply, complete)) return;
+          absl::Status outcome;
+          admin::RemoveChunksReply sum;
+          {
+            MutexLock lock(batch->mutex);
+            outcome = batch->status;
+            sum = batch->sum;
+          }
+          batch->done(outcome, sum);
+        }));
+  }
+}
+
+void AdminRemovals::RemoveNamespace(const admin::RemoveNamespaceRequest& request, MonoTime deadline,
+                                    NamespaceDone done) {
+  absl::StatusOr<uint32_t> ref =
+      driver_.With([&](MasterCore& core, MonoTime) -> absl::StatusOr<uint32_t> {
+        CISTERN_ASSIGN_OR_RETURN(const NamespaceView view, FindByName(core, request.name()));
+        return RefOf(core, view.info.id());
+      });
+  if (!ref.ok()) return done(ref.status(), admin::RemoveNamespaceReply());
+  driver_.Remove(std::make_unique<Removal>(
+      WholeNamespace(*ref, request.force()), deadline,
+      [this, name = request.name(), done = std::move(done)](
+          absl::Status status, wire::RemoveReply& reply, bool complete) mutable {
+        const admin::RemoveNamespaceReply none;
+        if (!status.ok()) return done(status, none);
+        if (reply.refused_count() > 0) {
+          return done(absl::FailedPreconditionError(absl::StrCat(
+                          reply.refused_count(), " chunks of '", name,
+                          "' are leased or pinned: wait for their leases, or force it")),
+                      none);
+        }
+        if (!complete) {
+          return done(absl::DeadlineExceededError(
+                          absl::StrCat("not all stores have removed their chunks of '", name,
+                                       "' yet; the name stays: repeat the command")),
+                      none);
+        }
+        DropName(name, reply.removed_count(), std::move(done));
+      }));
+}
+
+void AdminRemovals::DropName(const std::string& name, uint64_t removed, NamespaceDone done) {
+  const absl::StatusOr<uint64_t> dropped =
+      driver_.With([&](MasterCore& core, MonoTime) { return core.RemoveNamespace(name); });
+  admin::RemoveNamespaceReply reply;
+  if (!dropped.ok()) return done(dropped.status(), reply);
+  driver_.Dispatch();
+  reply.set_chunks_removed(removed + *dropped);
+  state_.WhenDurable(
+      [done = std::move(done), reply](absl::Status saved) mutable { done(saved, reply); });
+}
+
+}  // namespace cistern::master

@@ -1,0 +1,96 @@
+// The lock around the functional core, and the way out for what the core has to say.
+#ifndef CISTERN_MASTER_CORE_DRIVER_H_
+#define CISTERN_MASTER_CORE_DRIVER_H_
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "master/master_core.h"
+#include "master/removal_table.h"
+
+namespace cistern::master {
+
+// Where messages to the stores go. Called without a lock held, one call at a time.
+class SessionOutput {
+ public:
+  virtual ~SessionOutput() = default;
+  // Whether this session's stream is open and has room.
+  virtual bool CanTake(SessionId session) = 0;
+  virtual void Deliver(SessionId session, std::vector<wire::MasterMessage> messages) = 0;
+};
+
+// Promise: the core is only touched under the lock, and nothing else happens under it: batches are
+// worked off in slices with the lock free between them, messages and answers go out after it.
+// Role: the frame, session and admin services and the ticker share one. Thread-safe. Owns the core
+// and the removals that wait; borrows the rest.
+class CoreDriver {
+ public:
+  // Messages taken from the core for one session at a time.
+  static constexpr size_t kMessagesAtOnce = 16;
+
+  struct Options {
+    MasterOptions core;
+    size_t max_removals = 10'000;
+  };
+  CoreDriver(Options options, StateStore& state, Clock& clock);
+
+  Clock& clock() { return clock_; }
+  // Set once, before anything is served.
+  void SetOutput(SessionOutput* output) { output_ = output; }
+
+  // Returns fn(core, now).
+  template <typename Fn>
+  auto With(Fn&& fn) {
+    MutexLock lock(mutex_);
+    return std::forward<Fn>(fn)(core_, clock_.Mono());
+  }
+  // Runs one of the core's sliced calls (calls.h, session_call.h) to its end.
+  template <typename Call>
+  void Run(Call& call) {
+    bool over = false;
+    while (!over) {
+      over = With([&call](MasterCore& core, MonoTime now) { return call.Step(core, now); });
+    }
+  }
+  // Runs a removal; `done` follows when the stores have reported it or its deadline has come.
+  // ResourceExhausted at once when too many wait.
+  void Remove(std::unique_ptr<Removal> removal);
+
+  // Delivers what the core has queued for the stores, and ends the removals that are complete.
+  // After any call that may have caused such. Does not wait for another thread that is at it.
+  void Dispatch();
+  // Goes on with the removals that were blocked, and ends those whose time has come. Periodically.
+  void StepRemovals();
+  // Ends all removals, and refuses further ones: the daemon stops.
+  void Close();
+
+ private:
+  // Steps a removal until it waits, is blocked, or ends.
+  void Advance(std::unique_ptr<Removal> removal);
+  // Writes the outcome of what was waited for, and answers.
+  void End(std::unique_ptr<Removal> removal, bool in_time);
+  // False when there was nothing to do.
+  bool DispatchOnce();
+
+  Clock& clock_;
+  SessionOutput* output_ = nullptr;
+
+  Mutex mutex_;
+  MasterCore core_ ABSL_GUARDED_BY(mutex_);
+  RemovalTable removals_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+
+  // One dispatcher at a time keeps each session's messages in order.
+  Mutex dispatch_mutex_;
+  bool dispatching_ ABSL_GUARDED_BY(dispatch_mutex_) = false;
+  bool dispatch_again_ ABSL_GUARDED_BY(dispatch_mutex_) = false;
+};
+
+}  // namespace cistern::master
+
+#endif  // CISTERN_MASTER_CORE_DRIVER_H_

@@ -1,0 +1,211 @@
+#include "master/master_daemon.h"
+
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "base/build_info.h"
+#include "base/daemon.h"
+#include "base/key_hash.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "master/admin_service.h"
+#include "master/control_grpc.h"
+#include "master/core_driver.h"
+#include "master/frame_service.h"
+#include "master/pool_folder.h"
+#include "master/session_service.h"
+#include "master/settings.h"
+#include "master/ticker.h"
+#include "transport/tcp/tcp.h"
+
+namespace cistern::master {
+namespace {
+
+constexpr absl::Duration kStopGrace = absl::Milliseconds(500);
+
+uint64_t RandomNumber() {
+  uint64_t n;
+  RandomBytes(&n, sizeof(n));
+  return n;
+}
+
+transport::LocalIdentity IdentityOf(const std::string& token, const PoolId& pool_id) {
+  transport::LocalIdentity identity;
+  identity.kind = wire::PEER_MASTER;
+  identity.token = token;
+  identity.pool_id = pool_id;
+  identity.peer_id.assign(StoreId::kBytes, '\0');
+  RandomBytes(identity.peer_id.data(), identity.peer_id.size());
+  identity.incarnation = RandomNumber();
+  identity.boot_id = transport::ReadBootId();
+  identity.software_version = std::string(SoftwareVersion());
+  return identity;
+}
+
+CoreDriver::Options DriverOptions(const config::MasterConfig& config, const PoolIdentity& pool) {
+  CoreDriver::Options options;
+  options.core = CoreOptions(config);
+  options.core.pool_id = pool.pool_id;
+  options.core.pool_birth_unix_ms = pool.birth_unix_ms;
+  options.core.hash_seed = RandomNumber();
+  options.core.random_bytes = [](void* out, size_t n) { RandomBytes(out, n); };
+  return options;
+}
+
+// What clients on other hosts can dial.
+std::string ReachableHost(const std::string& listen_address) {
+  if (listen_address != "0.0.0.0" && listen_address != "::") return listen_address;
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : listen_address;
+}
+
+class Daemon final : public MasterDaemon {
+ public:
+  Daemon(Options options, std::unique_ptr<RocksStateStore> state)
+      : options_(std::move(options)),
+        state_(std::move(state)),
+        identity_(IdentityOf(options_.token, pool_id())),
+        driver_(DriverOptions(options_.config, state_->pool()), *state_, *options_.clock),
+        frames_(FrameService::Options(), driver_, *state_),
+        sessions_(SessionOptions(), driver_, *state_),
+        admin_(AdminOptions(), driver_, *state_) {
+    driver_.SetOutput(&sessions_);
+  }
+  ~Daemon() override { Stop(); }
+
+  absl::Status StartServing();
+
+  uint16_t data_port() const override { return wire_->port(); }
+  uint16_t grpc_port() const override { return control_->port(); }
+  PoolId pool_id() const override { return state_->pool().pool_id; }
+  Epoch epoch() override {
+    return driver_.With([](MasterCore& core, MonoTime) { return core.epoch(); });
+  }
+  std::string EndpointsJson() override;
+  void Stop() override;
+
+ private:
+  SessionService::Options SessionOptions() const;
+  AdminService::Options AdminOptions();
+  absl::Status ListenForClients();
+  absl::Status ListenForStores();
+
+  const Options options_;
+  const std::unique_ptr<RocksStateStore> state_;
+  const transport::LocalIdentity identity_;
+  CoreDriver driver_;
+  FrameService frames_;
+  SessionService sessions_;
+  AdminService admin_;
+  std::unique_ptr<transport::WireServer> wire_;
+  std::unique_ptr<ControlServer> control_;
+  std::optional<Ticker> ticker_;
+};
+
+SessionService::Options Daemon::SessionOptions() const {
+  SessionService::Options options;
+  options.identity = identity_;
+  options.handshake_timeout =
+      absl::Milliseconds(static_cast<int64_t>(options_.config.handshake_timeout_ms()));
+  options.on_fenced = options_.on_fatal;
+  return options;
+}
+
+AdminService::Options Daemon::AdminOptions() {
+  AdminService::Options options;
+  options.token = options_.token;
+  options.pool_id = pool_id();
+  options.software_version = std::string(SoftwareVersion());
+  options.build_mode = std::string(BuildMode());
+  options.commit = std::string(CommitId());
+  // gRPC serves only once wire_ is there.
+  options.client_connections = [this] { return wire_->stats().connections; };
+  return options;
+}
+
+absl::Status Daemon::StartServing() {
+  CISTERN_RETURN_IF_ERROR(
+      driver_.With([](MasterCore& core, MonoTime now) { return core.Start(now); }));
+  // The epoch is on disk before anybody can hear of it.
+  CISTERN_RETURN_IF_ERROR(Annotate(state_->Flush(), "cannot save the epoch"));
+  CISTERN_RETURN_IF_ERROR(ListenForClients());
+  CISTERN_RETURN_IF_ERROR(ListenForStores());
+  ticker_.emplace(Ticker::Options(), driver_, [this] {
+    sessions_.Sweep();
+    admin_.Sweep();
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::ListenForClients() {
+  const config::MasterConfig& config = options_.config;
+  transport::TcpServerOptions options;
+  options.listen_address = config.listen_address();
+  options.port = static_cast<uint16_t>(config.data_port());
+  options.io_threads = static_cast<int>(config.io_threads());
+  options.identity = identity_;
+  options.clock = options_.clock;
+  options.limits.max_connections = config.max_connections();
+  options.limits.handshake_timeout =
+      absl::Milliseconds(static_cast<int64_t>(config.handshake_timeout_ms()));
+  options.limits.max_payload_bytes = 0;  // no request to a master has any
+  CISTERN_ASSIGN_OR_RETURN(wire_, transport::ListenTcp(options, &frames_));
+  wire::Endpoint endpoint;
+  endpoint.set_host(ReachableHost(config.listen_address()));
+  endpoint.set_port(wire_->port());
+  endpoint.set_boot_id(std::string(identity_.boot_id.view()));
+  driver_.With([&](MasterCore& core, MonoTime) { core.SetEndpoint(endpoint); });
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::ListenForStores() {
+  ControlServer::Options options;
+  options.listen_address = options_.config.listen_address();
+  options.port = static_cast<uint16_t>(options_.config.grpc_port());
+  options.handshake_timeout =
+      absl::Milliseconds(static_cast<int64_t>(options_.config.handshake_timeout_ms()));
+  CISTERN_ASSIGN_OR_RETURN(control_, ControlServer::Start(options, &sessions_, &admin_));
+  return absl::OkStatus();
+}
+
+std::string Daemon::EndpointsJson() {
+  const nlohmann::json json = {
+      {"name", "cistern-master"},
+      {"pid", getpid()},
+      {"pool_id", pool_id().ToHex()},
+      {"epoch", epoch().value},
+      {"host", ReachableHost(options_.config.listen_address())},
+      {"data_port", data_port()},
+      {"grpc_port", grpc_port()},
+  };
+  return json.dump(2) + "\n";
+}
+
+void Daemon::Stop() {
+  // Clients first: their calls are aborted. Then whatever still waits is ended, so that gRPC's own
+  // shutdown, which waits for every call, does not.
+  if (wire_ != nullptr) wire_->Stop();
+  sessions_.Close();
+  admin_.Close();
+  driver_.Close();
+  if (control_ != nullptr) control_->Stop(kStopGrace);
+  ticker_.reset();
+  if (absl::Status saved = state_->Flush(); !saved.ok()) {
+    CISTERN_LOG(Error, "durable state was not saved: ", saved.ToString());
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MasterDaemon>> MasterDaemon::Start(Options options) {
+  CISTERN_ASSIGN_OR_RETURN(auto state, OpenPool(options.config, *options.clock));
+  auto daemon = std::make_unique<Daemon>(std::move(options), std::move(state));
+  CISTERN_RETURN_IF_ERROR(daemon->StartServing());
+  return daemon;
+}
+
+}  // namespace cistern::master

@@ -1,0 +1,252 @@
+#include "master/session_service.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/string_view.h"
+
+namespace cistern::master {
+namespace {
+
+// The session's largest messages are a snapshot's pages; see master/control_grpc.h for the limit.
+transport::ServerOffer Offer() {
+  transport::ServerOffer offer;
+  offer.max_keys = 4096;  // records of a delta
+  return offer;
+}
+
+std::string PrintableId(std::string_view id) {
+  const absl::StatusOr<StoreId> parsed = StoreId::Parse(id);
+  return parsed.ok() ? parsed->ToHex() : "?";
+}
+
+}  // namespace
+
+struct SessionService::StreamState {
+  explicit StreamState(const transport::LocalIdentity& identity) : handshake(identity, Offer()) {}
+
+  enum class Step { kHelloAuth, kAuth, kHello, kOpen, kEnded };
+  Step step = Step::kHelloAuth;
+  transport::ServerHandshake handshake;
+  SessionId session;
+  std::string store;  // for people
+};
+
+SessionService::SessionService(Options options, CoreDriver& driver, RocksStateStore& state)
+    : options_(std::move(options)), driver_(driver), state_(state) {}
+
+SessionService::~SessionService() = default;
+
+grpc::ServerBidiReactor<wire::StoreMessage, wire::MasterMessage>* SessionService::Session(
+    grpc::CallbackServerContext* context) {
+  const StreamPtr stream =
+      std::make_shared<SessionStream>(next_stream_.fetch_add(1, std::memory_order_relaxed), context,
+                                      this, driver_.clock(), options_.stream);
+  const auto state = std::make_shared<StreamState>(options_.identity);
+  stream->owner_state = state;
+  bool refused = false;
+  {
+    MutexLock lock(mutex_);
+    refused = closed_ || streams_.size() >= options_.max_streams;
+    streams_[stream->id()] = {stream, /*stranger=*/!refused};
+  }
+  if (refused) state->step = StreamState::Step::kEnded;
+  stream->Start();
+  if (refused) stream->CloseWithError(absl::UnavailableError("the master takes no more sessions"));
+  return stream.get();  // which holds itself
+}
+
+void SessionService::OnStreamMessage(SessionStream& stream, wire::StoreMessage& message) {
+  StreamState& state = *static_cast<StreamState*>(stream.owner_state.get());
+  absl::Status status;
+  switch (state.step) {
+    case StreamState::Step::kHelloAuth:
+      status = OnHelloAuth(stream, state, message);
+      break;
+    case StreamState::Step::kAuth:
+      status = OnAuth(state, message);
+      break;
+    case StreamState::Step::kHello:
+      status = OnHello(stream, state, message);
+      break;
+    case StreamState::Step::kOpen:
+      status = OnRecords(state, message);
+      break;
+    case StreamState::Step::kEnded:
+      return;
+  }
+  if (status.ok()) return;
+  CISTERN_LOG_EVERY(Warning, absl::Seconds(1), "session from ", stream.peer(), ": ",
+                    status.ToString());
+  stream.CloseWithError(status);
+  EndSession(state);
+}
+
+absl::Status SessionService::OnHelloAuth(SessionStream& stream, StreamState& state,
+                                         const wire::StoreMessage& message) {
+  if (!message.has_hello_auth()) {
+    return absl::InvalidArgumentError("a session begins with hello_auth");
+  }
+  if (message.hello_auth().kind() != wire::PEER_STORE) {
+    return absl::InvalidArgumentError("sessions are for stores");
+  }
+  wire::MasterMessage answer;
+  CISTERN_ASSIGN_OR_RETURN(*answer.mutable_auth_ack(),
+                           state.handshake.OnHello(message.hello_auth()));
+  stream.Send(std::move(answer));
+  state.step = StreamState::Step::kAuth;
+  return absl::OkStatus();
+}
+
+absl::Status SessionService::OnAuth(StreamState& state, const wire::StoreMessage& message) {
+  if (!message.has_auth()) return absl::InvalidArgumentError("auth expected");
+  CISTERN_RETURN_IF_ERROR(state.handshake.OnAuth(message.auth()));
+  state.step = StreamState::Step::kHello;
+  return absl::OkStatus();
+}
+
+absl::Status SessionService::OnHello(SessionStream& stream, StreamState& state,
+                                     const wire::StoreMessage& message) {
+  if (!message.has_hello()) return absl::InvalidArgumentError("hello expected");
+  const wire::SessionHello& hello = message.hello();
+  absl::Status fenced;
+  absl::StatusOr<MasterCore::Opened> opened = driver_.With([&](MasterCore& core, MonoTime now) {
+    auto result = core.OnHello(hello, now);
+    fenced = core.fenced();
+    return result;
+  });
+  if (!fenced.ok() && options_.on_fenced) options_.on_fenced(fenced);
+  if (!opened.ok()) {
+    return Annotate(opened.status(),
+                    absl::StrCat("store ", hello.name(), " (", PrintableId(hello.store_id()), ")"));
+  }
+  state.step = StreamState::Step::kOpen;
+  state.session = opened->session;
+  state.store = absl::StrCat(hello.name(), " (", PrintableId(hello.store_id()), ")");
+  CISTERN_LOG(Info, "store ", state.store, " from ", stream.peer(), ": in session as number ",
+              opened->ack.store_index(),
+              opened->ack.snapshot() ? ", sends a snapshot" : ", resumes");
+  const StreamPtr held = stream.shared_from_this();
+  {
+    MutexLock lock(mutex_);
+    streams_[stream.id()].stranger = false;
+  }
+  if (!state_.HasUnwritten()) {
+    Welcome(held, opened->session, opened->ack);
+    return absl::OkStatus();
+  }
+  // The epoch may have been raised: a store must not hear of one that could be forgotten.
+  state_.WhenDurable([this, held, opened = *std::move(opened)](absl::Status saved) {
+    if (saved.ok()) return Welcome(held, opened.session, opened.ack);
+    CISTERN_LOG(Error, "cannot save the epoch: ", saved.ToString());
+    held->CloseWithError(saved);
+  });
+  return absl::OkStatus();
+}
+
+void SessionService::Welcome(const StreamPtr& stream, SessionId session,
+                             const wire::SessionHelloAck& ack) {
+  wire::MasterMessage message;
+  *message.mutable_hello_ack() = ack;
+  stream->Send(std::move(message));
+  {
+    MutexLock lock(mutex_);
+    // Not for a stream that has ended meanwhile: nobody would take it off again.
+    if (streams_.contains(stream->id())) sessions_[session] = stream;
+  }
+  driver_.Dispatch();
+}
+
+absl::Status SessionService::OnRecords(StreamState& state, const wire::StoreMessage& message) {
+  SessionCall call(state.session, message);
+  driver_.Run(call);
+  CISTERN_RETURN_IF_ERROR(call.status());
+  driver_.Dispatch();
+  return absl::OkStatus();
+}
+
+void SessionService::OnStreamRoom(SessionStream&) { driver_.Dispatch(); }
+
+void SessionService::OnStreamClosed(SessionStream& stream) {
+  StreamState& state = *static_cast<StreamState*>(stream.owner_state.get());
+  if (state.step == StreamState::Step::kOpen) {
+    CISTERN_LOG(Info, "store ", state.store, ": session ended");
+  }
+  EndSession(state);
+  MutexLock lock(mutex_);
+  streams_.erase(stream.id());
+  // Again: a welcome that waited for the disk may have come after EndSession.
+  sessions_.erase(state.session);
+}
+
+void SessionService::EndSession(StreamState& state) {
+  const bool was_open = state.step == StreamState::Step::kOpen;
+  state.step = StreamState::Step::kEnded;
+  if (!was_open) return;
+  {
+    MutexLock lock(mutex_);
+    sessions_.erase(state.session);
+  }
+  driver_.With([&](MasterCore& core, MonoTime now) { core.OnSessionClosed(state.session, now); });
+  driver_.Dispatch();
+}
+
+SessionService::StreamPtr SessionService::Find(SessionId session) const {
+  MutexLock lock(mutex_);
+  const auto it = sessions_.find(session);
+  return it == sessions_.end() ? nullptr : it->second;
+}
+
+bool SessionService::CanTake(SessionId session) {
+  const StreamPtr stream = Find(session);
+  return stream != nullptr && stream->HasRoom();
+}
+
+void SessionService::Deliver(SessionId session, std::vector<wire::MasterMessage> messages) {
+  const StreamPtr stream = Find(session);
+  if (stream == nullptr) return;
+  for (wire::MasterMessage& message : messages) {
+    const bool last = message.has_error();
+    stream->Send(std::move(message));
+    if (last) return stream->Close();
+  }
+}
+
+void SessionService::Sweep() {
+  const MonoTime now = driver_.clock().Mono();
+  std::vector<StreamPtr> slow;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, entry] : streams_) {
+      const SessionStream& stream = *entry.stream;
+      if ((entry.stranger && now - stream.opened_at() > options_.handshake_timeout) ||
+          now - stream.closing_since() > options_.close_timeout ||
+          stream.StalledFor(now) > options_.stall_timeout) {
+        slow.push_back(entry.stream);
+      }
+    }
+  }
+  for (const StreamPtr& stream : slow) stream->Abort();
+}
+
+void SessionService::Close() {
+  std::vector<StreamPtr> streams;
+  {
+    MutexLock lock(mutex_);
+    closed_ = true;
+    for (const auto& [id, entry] : streams_) streams.push_back(entry.stream);
+  }
+  for (const StreamPtr& stream : streams) {
+    stream->CloseWithError(absl::UnavailableError("the master is stopping"));
+  }
+}
+
+size_t SessionService::stream_count() const {
+  MutexLock lock(mutex_);
+  return streams_.size();
+}
+
+}  // namespace cistern::master
