@@ -147,7 +147,7 @@ class PlaceCall {
   void Decide(PoolState& pool, MonoTime now);
   void AssignSlice(PoolState& pool, MonoTime now);
   void Assign(PoolState& pool, size_t chunk, MonoTime now);
-  StoreIndex NextStore(PoolState& pool, uint64_t bytes);
+  StoreIndex NextStore(PoolState& pool, uint64_t bytes, MonoTime now);
   void Refuse(PoolState& pool, size_t chunk, std::string_view why);
   void Finish(PoolState& pool, MonoTime now);
   void SetStore(size_t chunk, StoreIndex store);

@@ -154,7 +154,7 @@ void PlaceCall::Assign(PoolState& pool, size_t chunk, MonoTime now) {
     return;
   }
   if (runs_.empty()) return Refuse(pool, chunk, "no store is serving with room for it");
-  const StoreIndex store = NextStore(pool, ExtentBytesFor(lengths_[chunk]));
+  const StoreIndex store = NextStore(pool, ExtentBytesFor(lengths_[chunk]), now);
   if (store.value == StoreIndex::kNone) {
     return Refuse(pool, chunk, "the chosen stores are full of chunks that cannot go yet");
   }
@@ -166,13 +166,17 @@ void PlaceCall::Assign(PoolState& pool, size_t chunk, MonoTime now) {
 
 // The store whose turn it is: contiguous runs, each until its share is used up; the last one takes
 // what is left. None when none has room.
-StoreIndex PlaceCall::NextStore(PoolState& pool, uint64_t bytes) {
+StoreIndex PlaceCall::NextStore(PoolState& pool, uint64_t bytes, MonoTime now) {
   while (run_ + 1 < runs_.size() && runs_[run_].bytes == 0) ++run_;
   for (; run_ < runs_.size(); ++run_) {
     PlacementRun& run = runs_[run_];
-    const Store& store = *pool.stores.at(run.store);
+    Store& store = *pool.stores.at(run.store);
     if (!pool.stores.Placeable(store)) continue;
-    if (pool.ProjectedBytes(store, 0) + bytes > store.dram().capacity_bytes) continue;
+    const auto full = [&] {
+      return pool.ProjectedBytes(store, 0) + bytes > store.dram().capacity_bytes;
+    };
+    if (full()) EvictToWatermark(pool, store, now);  // a batch that is much of a small store
+    if (full()) continue;
     run.bytes -= std::min(run.bytes, bytes);
     return run.store;
   }

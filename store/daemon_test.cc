@@ -1,0 +1,407 @@
+// A whole store in this process, against a real gRPC session and real connections.
+#include "store/daemon.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/columns.h"
+#include "base/config.h"
+#include "base/digest.h"
+#include "base/key_hash.h"
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "store/testing/scripted_master.h"
+#include "store/testing/test_peer.h"
+
+namespace cistern::store {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using transport::FrameType;
+
+constexpr char kToken[] = "0123456789abcdef0123456789abcdef";
+
+// The folders and the master outlive each store that a test starts in them.
+class StoreDaemonTest : public testing::Test {
+ protected:
+  StoreDaemonTest() : master_(PoolId::FromBytes("pool-of-the-test"), kToken) {
+    WriteFile(dir_ / "token", kToken, 0600);
+  }
+
+  config::StoreConfig Config(const std::string& segment_size = "8MiB") {
+    config::StoreConfig config;
+    const std::string toml =
+        "data_port = 0\ndata_dir = \"" + (dir_ / "data") + "\"\nsegment_dir = \"" +
+        (dir_ / "segments") + "\"\nmaster_address = \"" + master_.address() +
+        "\"\npool_token_file = \"" + (dir_ / "token") + "\"\nexpected_chunk = \"4KiB\"\n" +
+        "[[segment]]\nsize = \"" + segment_size + "\"\n";
+    const auto loaded = LoadConfig(toml, "test.toml", {}, &config);
+    EXPECT_OK(loaded.status());
+    return config;
+  }
+
+  void StartStore(const std::string& segment_size = "8MiB") {
+    const int before = master_.sessions();
+    auto started = StoreDaemon::Start(Config(segment_size), Clock::Real(), [] { return false; });
+    ASSERT_OK(started.status());
+    store_ = *std::move(started);
+    ASSERT_TRUE(master_.WaitFor([&] { return master_.sessions() > before; }));
+    peer_ = std::make_unique<TestPeer>(store_->data_port(), kToken);
+    ASSERT_OK_AND_ASSIGN(ns_, peer_->Bind("model", "fp"));
+  }
+  void StopStore() {
+    peer_.reset();
+    store_.reset();
+  }
+
+  static TestChunk Chunk(uint8_t n, size_t bytes) {
+    TestChunk chunk;
+    chunk.id.bytes[15] = n;
+    chunk.id.bytes[0] = static_cast<uint8_t>(n * 37);
+    chunk.bytes = PatternBytes(n, bytes);
+    return chunk;
+  }
+  bool Told(const TestChunk& chunk, uint8_t tiers) {
+    return master_.WaitFor([&] {
+      const auto it = master_.chunks().find({chunk.id, chunk.shard});
+      return it != master_.chunks().end() && it->second.tiers == tiers;
+    });
+  }
+  // No extent is in use, by the store's own account.
+  bool NothingHeld() {
+    const uint64_t seen = master_.heartbeats();
+    return master_.WaitFor([&] {
+      return master_.heartbeats() > seen && master_.heartbeat().tiers(0).used_bytes() == 0;
+    });
+  }
+
+  TempDir dir_;
+  ScriptedMaster master_;
+  std::unique_ptr<StoreDaemon> store_;
+  std::unique_ptr<TestPeer> peer_;
+  uint32_t ns_ = 0;
+};
+
+std::vector<int> Statuses(const std::string& column) {
+  return std::vector<int>(column.begin(), column.end());
+}
+
+TEST_F(StoreDaemonTest, ServesWhatWasPutInLine) {
+  StartStore();
+  const std::vector<TestChunk> chunks = {Chunk(1, 4096), Chunk(2, 70'000)};
+  EXPECT_THAT(Statuses(peer_->Put(ns_, chunks).statuses()), ElementsAre(0, 0));
+  const TestPeer::Got got = peer_->Get(ns_, chunks);
+  ASSERT_OK(got.status);
+  EXPECT_THAT(Statuses(got.head.statuses()), ElementsAre(0, 0));
+  // Digests come before each chunk's bytes; both chunks have one part.
+  ASSERT_EQ(got.payload.size(), 8 + 4096 + 8 + 70'000u);
+  EXPECT_EQ(got.payload.substr(8, 4096), chunks[0].bytes);
+  EXPECT_EQ(got.payload.substr(8 + 4096 + 8), chunks[1].bytes);
+  EXPECT_TRUE(Told(chunks[0], wire::TIER_DRAM));
+  EXPECT_TRUE(Told(chunks[1], wire::TIER_DRAM));
+}
+
+TEST_F(StoreDaemonTest, ServesWhatWasPutAfterReady) {
+  StartStore();
+  const TestChunk chunk = Chunk(3, (2 << 20) + 4096 + 1);  // parts of 1 MiB: three
+  EXPECT_THAT(Statuses(peer_->Put(ns_, {chunk}, /*in_line=*/false).statuses()), ElementsAre(0));
+  const TestPeer::Got got = peer_->Get(ns_, {chunk});
+  ASSERT_OK(got.status);
+  ASSERT_EQ(got.payload.size(), 3 * 8 + chunk.bytes.size());
+  EXPECT_EQ(got.payload.substr(24), chunk.bytes);
+  uint64_t first_digest;
+  memcpy(&first_digest, got.payload.data(), 8);
+  EXPECT_EQ(first_digest, DigestOf(chunk.bytes.data(), 1 << 20));
+}
+
+TEST_F(StoreDaemonTest, PresentChunksAreNotSentAgain) {
+  StartStore();
+  const TestChunk old_one = Chunk(1, 8192);
+  const TestChunk new_one = Chunk(2, 8192);
+  peer_->Put(ns_, {old_one});
+  const AnswerFrames answer = peer_->Call(
+      FrameType::kPut, peer_->PutMeta(ns_, {old_one, new_one}, false).SerializeAsString(), {},
+      TestPeer::Stream(new_one));
+  ASSERT_OK(answer.status);
+  ASSERT_THAT(answer.types, ElementsAre(FrameType::kPutReady, FrameType::kPutDone));
+  wire::PutReady ready;
+  ASSERT_TRUE(ready.ParseFromString(answer.metas[0]));
+  EXPECT_EQ(ready.payload_bytes(), 8192u + 8);
+  wire::PutDone done;
+  ASSERT_TRUE(done.ParseFromString(answer.metas[1]));
+  EXPECT_THAT(Statuses(done.statuses()), ElementsAre(wire::CHUNK_PRESENT, wire::CHUNK_OK));
+}
+
+TEST_F(StoreDaemonTest, ChunkTwiceInABatchIsPutOnceAndBothAreAnswered) {
+  StartStore();
+  for (const bool in_line : {true, false}) {
+    TestChunk other = Chunk(in_line ? 7 : 8, 8192);
+    // Out of line only the first is asked for.
+    std::string payload = TestPeer::Stream(other);
+    const AnswerFrames answer =
+        in_line ? peer_->Call(FrameType::kPut,
+                              peer_->PutMeta(ns_, {other, other}, true).SerializeAsString(),
+                              payload + payload)
+                : peer_->Call(FrameType::kPut,
+                              peer_->PutMeta(ns_, {other, other}, false).SerializeAsString(), {},
+                              payload);
+    ASSERT_OK(answer.status);
+    wire::PutDone done;
+    ASSERT_TRUE(done.ParseFromString(answer.metas.back()));
+    EXPECT_THAT(Statuses(done.statuses()), ElementsAre(0, 0)) << in_line;
+    EXPECT_EQ(peer_->Get(ns_, {other}).payload.substr(8), other.bytes);
+  }
+}
+
+TEST_F(StoreDaemonTest, RecordsOfABatchComeLastKeyFirst) {
+  StartStore();
+  const std::vector<TestChunk> chunks = {Chunk(1, 4096), Chunk(2, 4096), Chunk(3, 4096)};
+  peer_->Put(ns_, chunks);
+  ASSERT_TRUE(Told(chunks[0], wire::TIER_DRAM));
+  EXPECT_THAT(master_.arrivals(), ElementsAre(chunks[2].id, chunks[1].id, chunks[0].id));
+}
+
+TEST_F(StoreDaemonTest, WrongDigestIsRefusedAndLeavesNothing) {
+  StartStore();
+  const std::vector<TestChunk> chunks = {Chunk(1, 8192)};
+  const wire::PutDone done = peer_->Put(ns_, chunks, /*in_line=*/true, /*wrong_digest=*/true);
+  EXPECT_THAT(Statuses(done.statuses()), ElementsAre(wire::CHUNK_DATA_LOSS));
+  EXPECT_THAT(done.message(), HasSubstr("digest"));
+  EXPECT_THAT(Statuses(peer_->Get(ns_, chunks).head.statuses()),
+              ElementsAre(wire::CHUNK_NOT_FOUND));
+  EXPECT_TRUE(NothingHeld());
+}
+
+TEST_F(StoreDaemonTest, GetOfAnotherLengthNamesTheRealOne) {
+  StartStore();
+  peer_->Put(ns_, {Chunk(1, 8192)});
+  TestChunk shorter = Chunk(1, 4096);
+  const TestPeer::Got got = peer_->Get(ns_, {shorter});
+  EXPECT_THAT(Statuses(got.head.statuses()), ElementsAre(wire::CHUNK_INVALID_ARGUMENT));
+  uint32_t real;
+  memcpy(&real, got.head.lengths().data(), 4);
+  EXPECT_EQ(real, 8192u);
+  EXPECT_TRUE(got.payload.empty());
+}
+
+TEST_F(StoreDaemonTest, RangesAndPartsCarryTheDigestsOfWholeParts) {
+  StartStore();
+  const TestChunk chunk = Chunk(1, (3 << 20) + 5);
+  peer_->Put(ns_, {chunk}, /*in_line=*/false);
+  struct Case {
+    uint64_t offset;
+    uint32_t bytes;
+    uint32_t first_part, part_count;
+    uint64_t expect_offset, expect_bytes;
+    size_t digests;
+  };
+  const Case cases[] = {
+      {100, 50, 0, 0, 100, 50, 0},                               // inside one part
+      {1 << 20, 1 << 20, 0, 0, 1 << 20, 1 << 20, 1},             // exactly part 1
+      {100, (3 << 20) + 5 - 100, 0, 0, 100, (3 << 20) - 95, 3},  // parts 1, 2 and the short last
+      {0, 0, 1, 2, 1 << 20, 2 << 20, 2},                         // parts 1 and 2
+      {0, 0, 3, 0, 3 << 20, 5, 1},                               // from part 3 to the end
+  };
+  for (const Case& c : cases) {
+    wire::GetRequest request;
+    request.set_ns_ref(ns_);
+    request.set_ids(std::string(chunk.id.view()));
+    if (c.bytes != 0) {
+      request.set_range_offsets(std::string(reinterpret_cast<const char*>(&c.offset), 8));
+      request.set_range_lengths(std::string(reinterpret_cast<const char*>(&c.bytes), 4));
+    }
+    request.set_first_part(c.first_part);
+    request.set_part_count(c.part_count);
+    const auto target = static_cast<uint32_t>(c.expect_bytes);
+    request.set_target_lengths(std::string(reinterpret_cast<const char*>(&target), 4));
+    request.set_deadline_ms(5'000);
+    const AnswerFrames answer = peer_->Call(FrameType::kGet, request.SerializeAsString());
+    ASSERT_OK(answer.status);
+    ASSERT_EQ(answer.payload.size(), c.digests * 8 + c.expect_bytes);
+    EXPECT_EQ(answer.payload.substr(c.digests * 8),
+              chunk.bytes.substr(c.expect_offset, c.expect_bytes));
+  }
+}
+
+TEST_F(StoreDaemonTest, RefusesWhatItCannotServe) {
+  StartStore();
+  wire::GetRequest request;
+  request.set_ns_ref(99);
+  request.set_ids(std::string(16, 'x'));
+  request.set_target_lengths(std::string(4, '\1'));
+  request.set_deadline_ms(1'000);
+  EXPECT_THAT(peer_->Call(FrameType::kGet, request.SerializeAsString()).status,
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not bound")));
+  EXPECT_THAT(peer_->Call(FrameType::kGet, "\xff\xff").status,
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(peer_->Call(FrameType::kLookup, "").status,
+              StatusIs(absl::StatusCode::kUnimplemented));
+  wire::BindNamespace bind;
+  bind.set_name("model");
+  bind.set_fingerprint("fp");
+  bind.set_id(std::string(16, 'x'));  // not the derived one
+  EXPECT_THAT(peer_->Call(FrameType::kBindNamespace, bind.SerializeAsString()).status,
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  // A failed bind took ref 2.
+  ASSERT_OK_AND_ASSIGN(const uint32_t next, peer_->Bind("model", "other"));
+  EXPECT_EQ(next, 3u);
+}
+
+TEST_F(StoreDaemonTest, ChunkOfAnotherNamespaceIsAMiss) {
+  StartStore();
+  const TestChunk chunk = Chunk(1, 4096);
+  peer_->Put(ns_, {chunk});
+  ASSERT_OK_AND_ASSIGN(const uint32_t other, peer_->Bind("other-model", "fp"));
+  EXPECT_THAT(Statuses(peer_->Get(other, {chunk}).head.statuses()),
+              ElementsAre(wire::CHUNK_NOT_FOUND));
+}
+
+TEST_F(StoreDaemonTest, ExecutesEvictionsOfTheSameVersionAndEpochOnly) {
+  StartStore();
+  const TestChunk chunk = Chunk(1, 4096);
+  peer_->Put(ns_, {chunk});
+  ASSERT_TRUE(Told(chunk, wire::TIER_DRAM));
+  const uint64_t version = master_.chunks().at({chunk.id, 0}).version;
+  const auto evict = [&](uint64_t command, uint64_t of_version, uint64_t epoch) {
+    wire::MasterMessage message;
+    message.mutable_evict()->set_command(command);
+    message.mutable_evict()->set_epoch(epoch);
+    message.mutable_evict()->set_ids(std::string(chunk.id.view()));
+    message.mutable_evict()->set_versions(
+        std::string(reinterpret_cast<const char*>(&of_version), 8));
+    message.mutable_evict()->set_tier(wire::TIER_DRAM);
+    message.mutable_evict()->set_cause(wire::CAUSE_EVICT_WATERMARK);
+    ASSERT_TRUE(master_.Send(message));
+  };
+  evict(1, version + 1, 1);
+  ASSERT_TRUE(master_.WaitFor([&] { return master_.heartbeat().acked_command() == 1; }));
+  EXPECT_THAT(Statuses(peer_->Get(ns_, {chunk}).head.statuses()), ElementsAre(0));
+  evict(2, version, 0);  // of a master that was replaced
+  evict(3, version, 1);
+  EXPECT_TRUE(Told(chunk, 0));
+  EXPECT_EQ(master_.chunks().at({chunk.id, 0}).cause, wire::CAUSE_EVICT_WATERMARK);
+  EXPECT_TRUE(NothingHeld());
+}
+
+TEST_F(StoreDaemonTest, PutThatNeverSendsItsPayloadLeavesNothing) {
+  StartStore();
+  const AnswerFrames answer = peer_->Call(
+      FrameType::kPut, peer_->PutMeta(ns_, {Chunk(1, 2 << 20)}, false).SerializeAsString(), {}, {},
+      absl::Milliseconds(100));
+  EXPECT_THAT(answer.status, StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(answer.types, ElementsAre(FrameType::kPutReady));
+  EXPECT_TRUE(NothingHeld());
+}
+
+TEST_F(StoreDaemonTest, FullStoreMakesRoomByItself) {
+  StartStore();
+  for (uint8_t n = 1; n <= 30; ++n) {  // 15 MiB into a segment of 8
+    const wire::PutDone done = peer_->Put(ns_, {Chunk(n, 512 << 10)});
+    ASSERT_THAT(Statuses(done.statuses()), ElementsAre(0)) << int{n} << " " << done.message();
+  }
+  EXPECT_THAT(Statuses(peer_->Get(ns_, {Chunk(30, 512 << 10)}).head.statuses()), ElementsAre(0));
+  EXPECT_THAT(Statuses(peer_->Get(ns_, {Chunk(1, 512 << 10)}).head.statuses()),
+              ElementsAre(wire::CHUNK_NOT_FOUND));
+  EXPECT_TRUE(master_.WaitFor([&] { return master_.need_bytes() != 0; }));
+}
+
+TEST_F(StoreDaemonTest, CommittedChunksAreBackAfterARestart) {
+  StartStore();
+  const TestChunk chunk = Chunk(1, 100'000);
+  peer_->Put(ns_, {chunk});
+  ASSERT_TRUE(Told(chunk, wire::TIER_DRAM));
+  const uint64_t version = master_.chunks().at({chunk.id, 0}).version;
+  StopStore();
+  StartStore();
+  EXPECT_EQ(peer_->Get(ns_, {chunk}).payload.substr(8), chunk.bytes);
+  ASSERT_TRUE(master_.WaitFor([&] { return master_.snapshots_ended() == 2; }));
+  EXPECT_EQ(master_.snapshot_count(), 1u);
+  EXPECT_EQ(master_.chunks().at({chunk.id, 0}).version, version);
+  // Versions go on above all that were given before.
+  const TestChunk later = Chunk(2, 4096);
+  peer_->Put(ns_, {later});
+  ASSERT_TRUE(Told(later, wire::TIER_DRAM));
+  EXPECT_GT(master_.chunks().at({later.id, 0}).version, version);
+  EXPECT_EQ(master_.problem(), "");
+}
+
+TEST_F(StoreDaemonTest, CutSessionResumesWithoutASnapshot) {
+  StartStore();
+  ASSERT_TRUE(master_.WaitFor([&] { return master_.snapshots_ended() == 1; }));
+  master_.AnswerWithResume(true);
+  const int sessions = master_.sessions();
+  master_.CutSession();
+  const TestChunk chunk = Chunk(1, 4096);
+  peer_->Put(ns_, {chunk});
+  ASSERT_TRUE(master_.WaitFor([&] { return master_.sessions() > sessions; }));
+  EXPECT_TRUE(Told(chunk, wire::TIER_DRAM));
+  EXPECT_EQ(master_.snapshots_ended(), 1);
+  EXPECT_EQ(master_.problem(), "");
+}
+
+TEST_F(StoreDaemonTest, SecondStoreOnTheSameFolderIsRefused) {
+  StartStore();
+  EXPECT_THAT(StoreDaemon::Start(Config(), Clock::Real(), [] { return false; }).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("in use")));
+}
+
+TEST_F(StoreDaemonTest, ReportedChunkIsHashedAndDroppedOnlyIfBad) {
+  StartStore();
+  const TestChunk good = Chunk(1, 8192);
+  const TestChunk bad = Chunk(2, 8192);
+  peer_->Put(ns_, {good, bad});
+  // Flip a byte of the second behind the store's back: the segment is a file.
+  const std::string path = dir_ / "segments/dram-0";
+  const std::string segment = ReadFile(path);
+  const size_t at = segment.find(bad.bytes);
+  ASSERT_NE(at, std::string::npos);
+  const int fd = open(path.c_str(), O_WRONLY);
+  const char flipped = static_cast<char>(bad.bytes[100] ^ 1);
+  ASSERT_EQ(pwrite(fd, &flipped, 1, static_cast<off_t>(at + 100)), 1);
+  close(fd);
+
+  wire::ReportBad report;
+  report.set_ns_ref(ns_);
+  report.set_ids(std::string(good.id.view()) + std::string(bad.id.view()));
+  report.set_versions(peer_->Get(ns_, {good, bad}).head.versions());
+  report.set_deadline_ms(5'000);
+  const AnswerFrames answer = peer_->Call(FrameType::kReportBad, report.SerializeAsString());
+  ASSERT_OK(answer.status);
+  wire::ReportBadReply reply;
+  ASSERT_TRUE(reply.ParseFromString(answer.metas.at(0)));
+  EXPECT_THAT(Statuses(reply.statuses()), ElementsAre(wire::CHUNK_OK, wire::CHUNK_DATA_LOSS));
+  EXPECT_THAT(Statuses(peer_->Get(ns_, {good, bad}).head.statuses()),
+              ElementsAre(0, wire::CHUNK_NOT_FOUND));
+  EXPECT_TRUE(Told(bad, 0));
+}
+
+TEST_F(StoreDaemonTest, WrongTokenIsRefused) {
+  StartStore();
+  TestPeer stranger(store_->data_port(), "another token, as long as the real one");
+  EXPECT_THAT(stranger.Bind("model", "fp").status(), StatusIs(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(Statuses(peer_->Put(ns_, {Chunk(1, 4096)}).statuses()), ElementsAre(0));
+}
+
+TEST(StoreConfigTest, RulesAcrossKeys) {
+  config::StoreConfig config;
+  config.set_listen_address("127.0.0.1");
+  EXPECT_THAT(StoreDaemon::CheckConfig(config),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("[[segment]]")));
+  config.add_segment()->set_name("a/b");
+  EXPECT_THAT(StoreDaemon::CheckConfig(config),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("plain file name")));
+  config.mutable_segment(0)->set_name("dram-0");
+  EXPECT_OK(StoreDaemon::CheckConfig(config));
+  config.set_listen_address("0.0.0.0");
+  EXPECT_THAT(StoreDaemon::CheckConfig(config),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pool_token_file")));
+}
+
+}  // namespace
+}  // namespace cistern::store

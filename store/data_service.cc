@@ -1,0 +1,132 @@
+#include "store/data_service.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/columns.h"
+#include "base/status.h"
+#include "proto/data.pb.h"
+#include "proto/master.pb.h"
+#include "store/connection_state.h"
+#include "store/get_call.h"
+#include "store/put_call.h"
+
+namespace cistern::store {
+namespace {
+
+using transport::FrameType;
+using transport::ServerCall;
+
+absl::StatusOr<NamespaceRecord> ReadBind(const ServerCall& call) {
+  wire::BindNamespace bind;
+  if (!bind.ParseFromArray(call.meta().data(), static_cast<int>(call.meta().size()))) {
+    return absl::InvalidArgumentError("bind: malformed request");
+  }
+  NamespaceRecord record;
+  CISTERN_ASSIGN_OR_RETURN(record.id, NamespaceId::Parse(bind.id()));
+  record.tenant = bind.tenant();
+  record.name = bind.name();
+  record.fingerprint = bind.fingerprint();
+  record.options = bind.options();
+  CISTERN_RETURN_IF_ERROR(CheckNamespaceRecord(record));
+  return record;
+}
+
+struct BadReport {
+  NamespaceIndex ns;
+  std::vector<ChunkName> names;
+  std::vector<Version> versions;
+};
+
+absl::StatusOr<BadReport> ReadReport(ServerCall& call) {
+  // Reports are rare and each chunk is hashed: many in one request can only be an attack.
+  constexpr size_t kMaxReported = 1'024;
+  wire::ReportBad meta;
+  if (!meta.ParseFromArray(call.meta().data(), static_cast<int>(call.meta().size()))) {
+    return absl::InvalidArgumentError("report: malformed request");
+  }
+  BadReport report;
+  CISTERN_ASSIGN_OR_RETURN(report.ns, ConnectionState::Of(call.connection()).Find(meta.ns_ref()));
+  CISTERN_ASSIGN_OR_RETURN(const KeyColumn ids, KeyColumn::Parse(meta.ids()));
+  if (ids.size() > kMaxReported) {
+    return absl::InvalidArgumentError(absl::StrCat("report: more than ", kMaxReported, " chunks"));
+  }
+  CISTERN_ASSIGN_OR_RETURN(
+      const auto shards, Column<uint16_t>::Parse(meta.shards(), ids.size(), "shards", true, false));
+  CISTERN_ASSIGN_OR_RETURN(const auto versions, Column<uint64_t>::Parse(meta.versions(), ids.size(),
+                                                                        "versions", false, false));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    report.names.push_back(ChunkName{ids[i], Shard(shards[i])});
+    report.versions.push_back(Version(versions[i]));
+  }
+  return report;
+}
+
+}  // namespace
+
+void DataService::OnRequest(std::unique_ptr<ServerCall> call) {
+  switch (call->type()) {
+    case FrameType::kGet:
+      return ServeGet(context_, std::move(call));
+    case FrameType::kPut:
+      return ServePut(context_, std::move(call));
+    case FrameType::kBindNamespace:
+      return ServeBindNamespace(std::move(call));
+    case FrameType::kReportBad:
+      return ServeReportBad(std::move(call));
+    case FrameType::kPing: {
+      wire::PingRequest ping;
+      if (!ping.ParseFromArray(call->meta().data(), static_cast<int>(call->meta().size()))) {
+        return call->Fail(absl::InvalidArgumentError("ping: malformed request"));
+      }
+      wire::PingReply pong;
+      pong.set_echo(ping.echo());
+      return call->Reply(FrameType::kPong, pong.SerializeAsString(), /*final=*/true);
+    }
+    default:
+      // A newer peer may know requests that we do not: it is told, and the connection goes on.
+      return call->Fail(absl::UnimplementedError(
+          absl::StrCat("this store does not know request type ", static_cast<int>(call->type()))));
+  }
+}
+
+void DataService::ServeBindNamespace(std::unique_ptr<ServerCall> call) {
+  ConnectionState& state = ConnectionState::Of(call->connection());
+  absl::StatusOr<NamespaceRecord> record = ReadBind(*call);
+  absl::StatusOr<NamespaceIndex> index = record.ok()
+                                             ? context_.chunks->BindNamespace(*record)
+                                             : absl::StatusOr<NamespaceIndex>(record.status());
+  const absl::StatusOr<uint32_t> ref =
+      state.Bind(index.ok() ? std::optional<NamespaceIndex>(*index) : std::nullopt);
+  if (!index.ok()) return call->Fail(index.status());
+  if (!ref.ok()) return call->Fail(ref.status());
+  wire::NamespaceBound bound;
+  bound.set_ns_ref(*ref);
+  call->Reply(FrameType::kNamespaceBound, bound.SerializeAsString(), /*final=*/true);
+}
+
+void DataService::ServeReportBad(std::unique_ptr<ServerCall> call) {
+  absl::StatusOr<BadReport> report = ReadReport(*call);
+  if (!report.ok()) return call->Fail(report.status());
+  std::shared_ptr<ServerCall> shared = std::move(call);
+  const ServiceContext& context = context_;
+  const bool queued = context_.run_in_background([shared, report = *std::move(report), &context] {
+    std::string statuses;
+    for (size_t i = 0; i < report.names.size() && !shared->aborted(); ++i) {
+      statuses.push_back(static_cast<char>(
+          context.chunks->ReportBad(report.ns, report.names[i], report.versions[i])));
+    }
+    context.poke_session();
+    wire::ReportBadReply reply;
+    reply.set_statuses(std::move(statuses));
+    shared->Reply(FrameType::kReportBadReply, reply.SerializeAsString(), /*final=*/true);
+  });
+  if (!queued) {
+    shared->Fail(absl::ResourceExhaustedError("report: too many checks are waiting; try later"));
+  }
+}
+
+}  // namespace cistern::store

@@ -1,0 +1,183 @@
+#include "store/get_call.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/columns.h"
+#include "base/fault.h"
+#include "base/status.h"
+#include "proto/data.pb.h"
+#include "store/connection_state.h"
+#include "store/get_stream.h"
+
+namespace cistern::store {
+namespace {
+
+using transport::FrameType;
+
+// What of one chunk is asked for, after checks against the chunk's real length.
+struct Selection {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  uint32_t first_digest = 0;  // of the parts wholly inside
+  uint32_t digest_count = 0;
+};
+
+// False: the range or run of parts is not inside the chunk.
+bool Select(const wire::GetRequest& request, uint64_t range_offset, uint64_t range_bytes,
+            const PartLayout& layout, Selection* out) {
+  if (range_bytes != 0) {
+    if (range_offset > layout.length || range_bytes > layout.length - range_offset) return false;
+    out->offset = range_offset;
+    out->bytes = range_bytes;
+  } else {
+    if (request.first_part() >= layout.count) return false;
+    const uint32_t last =
+        request.part_count() == 0
+            ? layout.count
+            : static_cast<uint32_t>(std::min<uint64_t>(
+                  layout.count, uint64_t{request.first_part()} + request.part_count()));
+    out->offset = layout.PartBegin(request.first_part());
+    out->bytes = layout.PartBegin(last - 1) + layout.PartBytes(last - 1) - out->offset;
+  }
+  const uint64_t end = out->offset + out->bytes;
+  const auto first =
+      static_cast<uint32_t>((out->offset + layout.part_bytes - 1) / layout.part_bytes);
+  const auto after =
+      end == layout.length ? layout.count : static_cast<uint32_t>(end / layout.part_bytes);
+  out->first_digest = first;
+  out->digest_count = after > first ? after - first : 0;
+  return true;
+}
+
+struct Request {
+  wire::GetRequest meta;
+  NamespaceIndex ns;
+  std::vector<ChunkName> names;
+  Column<uint64_t> range_offsets;
+  Column<uint32_t> range_lengths;
+  Column<uint32_t> target_lengths;
+};
+
+absl::Status Parse(const ServiceContext& context, transport::ServerCall& call, Request* out) {
+  wire::GetRequest& meta = out->meta;
+  if (!meta.ParseFromArray(call.meta().data(), static_cast<int>(call.meta().size()))) {
+    return absl::InvalidArgumentError("get: malformed request");
+  }
+  CISTERN_ASSIGN_OR_RETURN(out->ns, ConnectionState::Of(call.connection()).Find(meta.ns_ref()));
+  CISTERN_ASSIGN_OR_RETURN(const KeyColumn ids, KeyColumn::Parse(meta.ids()));
+  const size_t n = ids.size();
+  if (n == 0 || n > kMaxKeysPerRequest) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("get: ", n, " chunks; 1 to ", kMaxKeysPerRequest, " fit a request"));
+  }
+  CISTERN_ASSIGN_OR_RETURN(const auto shards,
+                           Column<uint16_t>::Parse(meta.shards(), n, "shards", true, false));
+  CISTERN_ASSIGN_OR_RETURN(
+      out->range_offsets,
+      Column<uint64_t>::Parse(meta.range_offsets(), n, "range_offsets", true, false));
+  CISTERN_ASSIGN_OR_RETURN(
+      out->range_lengths,
+      Column<uint32_t>::Parse(meta.range_lengths(), n, "range_lengths", true, false));
+  CISTERN_ASSIGN_OR_RETURN(
+      out->target_lengths,
+      Column<uint32_t>::Parse(meta.target_lengths(), n, "target_lengths", false, true));
+  if (meta.order() != wire::CHUNK_MAJOR) {
+    return absl::UnimplementedError("get: order by part is not served by this store");
+  }
+  const MonoTime deadline = call.received_at() + absl::Milliseconds(meta.deadline_ms());
+  if (context.clock->Mono() >= deadline) {
+    return absl::DeadlineExceededError("get: its time had passed when it was read");
+  }
+  out->names.reserve(n);
+  for (size_t i = 0; i < n; ++i) out->names.push_back(ChunkName{ids[i], Shard(shards[i])});
+  return absl::OkStatus();
+}
+
+// Checks one found chunk against what is asked and says where its share of the stream is.
+wire::ChunkStatus Serve(const ServiceContext& context, const Request& request, size_t i,
+                        const ChunkRef& ref, bool always_verified, GetPiece* piece) {
+  Selection selection;
+  if (!Select(request.meta, request.range_offsets[i], request.range_lengths[i], ref.layout(),
+              &selection)) {
+    return wire::CHUNK_INVALID_ARGUMENT;
+  }
+  const uint64_t room = request.target_lengths[i];
+  if (request.meta.any_length() ? selection.bytes > room : selection.bytes != room) {
+    return wire::CHUNK_INVALID_ARGUMENT;  // GetHead.lengths names the real one
+  }
+  // What readers may not verify is checked here once, before it is first served.
+  if (!always_verified && !ref.verified() && !context.chunks->Verify(ref).ok()) {
+    return wire::CHUNK_DATA_LOSS;
+  }
+  if (ref.digest_kind() != wire::DIGEST_NONE) {
+    const absl::Span<const PartDigest> digests = ref.part_digests();
+    piece->digests = reinterpret_cast<const char*>(digests.data() + selection.first_digest);
+    piece->digest_bytes = selection.digest_count * sizeof(PartDigest);
+  }
+  piece->bytes = ref.payload().data() + selection.offset;
+  piece->byte_count = selection.bytes;
+  return wire::CHUNK_OK;
+}
+
+}  // namespace
+
+void ServeGet(const ServiceContext& context, std::unique_ptr<transport::ServerCall> call) {
+  Request request;
+  if (absl::Status s = Parse(context, *call, &request); !s.ok()) {
+    call->Fail(s);
+    return;
+  }
+  const size_t n = request.names.size();
+  std::vector<ChunkRef> refs(n);
+  context.chunks->AcquireMany(request.ns, request.names, context.clock->Wall(),
+                              absl::MakeSpan(refs));
+  if (CISTERN_FAULT("store.get.acquired")) {
+    call->Fail(absl::UnavailableError("fault point store.get.acquired"));
+    return;
+  }
+  const bool always_verified =
+      context.chunks->NamespaceOptionsOf(request.ns).verify() == wire::VERIFY_ALWAYS;
+
+  wire::GetHead head;
+  std::string statuses(n, static_cast<char>(wire::CHUNK_NOT_FOUND));
+  ColumnWriter<uint32_t> lengths(head.mutable_lengths(), n);
+  ColumnWriter<uint32_t> part_bytes(head.mutable_part_bytes(), n);
+  ColumnWriter<uint64_t> roots(head.mutable_roots(), n);
+  ColumnWriter<uint64_t> versions(head.mutable_versions(), n);
+  std::string kinds(n, static_cast<char>(wire::DIGEST_PRODUCER));
+  bool any_other_kind = false;
+  std::vector<GetPiece> pieces;
+  pieces.reserve(n);
+  uint64_t total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const ChunkRef& ref = refs[i];
+    if (!ref) continue;
+    lengths.Set(i, static_cast<uint32_t>(ref.length()));
+    part_bytes.Set(i, static_cast<uint32_t>(ref.layout().part_bytes));
+    roots.Set(i, ref.root());
+    versions.Set(i, ref.version().value);
+    kinds[i] = static_cast<char>(ref.digest_kind());
+    any_other_kind |= ref.digest_kind() != wire::DIGEST_PRODUCER;
+    GetPiece piece;
+    const wire::ChunkStatus status = Serve(context, request, i, ref, always_verified, &piece);
+    statuses[i] = static_cast<char>(status);
+    if (status != wire::CHUNK_OK) continue;
+    total += piece.digest_bytes + piece.byte_count;
+    pieces.push_back(piece);
+  }
+  head.set_statuses(std::move(statuses));
+  if (any_other_kind) head.set_digest_kinds(std::move(kinds));
+  head.set_payload_bytes(total);
+
+  std::unique_ptr<GetStream> stream;
+  if (total != 0) stream = std::make_unique<GetStream>(std::move(refs), std::move(pieces));
+  const bool whole = total <= transport::kInlinePayloadBytes;
+  call->Reply(FrameType::kGetHead, head.SerializeAsString(), /*final=*/whole, std::move(stream));
+  if (!whole) call->Reply(FrameType::kGetDone, std::string(), /*final=*/true);
+}
+
+}  // namespace cistern::store

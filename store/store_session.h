@@ -1,0 +1,115 @@
+// The store's side of its session with the master: what to send when, and what to do with what
+// comes. Bytes and time come in by calls; store/session_client.h moves the messages.
+//
+//   1. hello_auth ->  <- auth_ack  auth ->  hello ->  <- hello_ack     (proto/store.proto)
+//   2. the master asks for a snapshot, or resumes at a sequence number it names
+//   3. deltas in order of their numbers; heartbeats go first and wait for nothing; snapshot pages
+//      travel between deltas, which stay ordered on the one stream
+#ifndef CISTERN_STORE_STORE_SESSION_H_
+#define CISTERN_STORE_STORE_SESSION_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "proto/store.pb.h"
+#include "store/chunk_store.h"
+#include "transport/handshake.h"
+#include "transport/identity.h"
+
+namespace cistern::store {
+
+// Used by one thread at a time. Borrows the store and the identity.
+class StoreSession {
+ public:
+  struct Options {
+    std::string name;  // for people; empty = the first endpoint
+    // Adds what the chunk store does not know (connections, wires) to a heartbeat.
+    std::function<void(wire::StoreCounters*)> add_counters;
+    MonoTime started_at;
+  };
+
+  StoreSession(const transport::LocalIdentity& identity, ChunkStore& chunks, Options options);
+
+  // What clients dial; before the first OnConnected.
+  void AddEndpoint(wire::Endpoint endpoint) { endpoints_.push_back(std::move(endpoint)); }
+
+  // A new stream is there: its first message is ready.
+  void OnConnected(MonoTime now);
+  // The stream ended.
+  void OnClosed(MonoTime now);
+  // One message of the master. An error ends the stream: PermissionDenied (wrong token or pool),
+  // InvalidArgument (it breaks the protocol), or what the master said.
+  absl::Status OnMessage(const wire::MasterMessage& message, MonoTime now);
+
+  // Fills the next message to write; false: nothing is due before NextWake().
+  bool Next(MonoTime now, absl::Time wall, wire::StoreMessage* out);
+  MonoTime NextWake(MonoTime now) const;
+
+  // Asks the master for victims, at most once per kNeedBytesInterval.
+  void NeedBytes(uint64_t bytes, uint64_t extent_bytes, MonoTime now);
+
+  bool in_session() const { return state_ == State::kOpen; }
+  // When a session was last open; the past is infinite before the first.
+  std::optional<MonoTime> last_open() const { return last_open_; }
+  uint64_t epoch() const { return highest_epoch_; }
+
+  static constexpr size_t kMaxDeltaRecords = 4'096;
+  static constexpr size_t kMaxPageRecords = 16'384;
+  static constexpr absl::Duration kNeedBytesInterval = absl::Milliseconds(20);
+
+ private:
+  enum class State { kClosed, kHelloAuth, kAwaitAck, kAuth, kHello, kAwaitHelloAck, kOpen };
+
+  absl::Status OnAuthAck(const wire::HelloAck& ack);
+  absl::Status OnHelloAck(const wire::SessionHelloAck& ack, MonoTime now);
+  absl::Status OnEvict(const wire::Evict& evict);
+  absl::Status OnDropNamespace(const wire::DropNamespace& drop);
+  void FillHello(wire::SessionHello* hello);
+  void FillHeartbeat(MonoTime now, absl::Time wall, wire::Heartbeat* out);
+  bool NextDelta(MonoTime now, wire::StoreMessage* out);
+  bool NextSnapshotPart(wire::StoreMessage* out);
+  void StartSnapshot();
+  void AddNewNamespaces(wire::Delta* delta);
+
+  const transport::LocalIdentity& identity_;
+  ChunkStore& chunks_;
+  const Options options_;
+  std::vector<wire::Endpoint> endpoints_;
+
+  State state_ = State::kClosed;
+  std::optional<transport::ClientHandshake> handshake_;
+  wire::Auth auth_;
+  std::optional<MonoTime> last_open_;
+  uint64_t highest_epoch_ = 0;
+  uint64_t next_seq_ = 0;  // the next record to send
+  uint32_t namespaces_sent_ = 0;
+  std::optional<MonoTime> delta_due_;  // unsent records exist since delta_flush before this
+  MonoTime heartbeat_due_;
+  MonoTime need_bytes_allowed_;
+  std::optional<wire::NeedBytes> need_bytes_;
+  absl::Duration delta_flush_ = absl::Milliseconds(2);
+  absl::Duration heartbeat_ = absl::Milliseconds(500);
+  uint64_t last_command_ = 0;
+
+  struct Snapshot {
+    uint64_t id = 0;
+    uint64_t seq = 0;
+    bool begun = false;
+    bool pages_done = false;
+    uint64_t cursor = 0;
+    uint64_t count = 0;
+    KeyId xor_of_ids;
+    bool page_turn = true;  // pages and deltas take turns
+  };
+  std::optional<Snapshot> snapshot_;
+  uint64_t next_snapshot_id_ = 1;
+};
+
+}  // namespace cistern::store
+
+#endif  // CISTERN_STORE_STORE_SESSION_H_
