@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/build_info.h"
 #include "base/daemon.h"
 #include "base/key_hash.h"
@@ -173,14 +174,15 @@ absl::Status Daemon::ListenForStores() {
 }
 
 std::string Daemon::EndpointsJson() {
+  const std::string host = ReachableHost(options_.config.listen_address());
+  const std::string prefix = host.find(':') == std::string::npos ? host : "[" + host + "]";
   const nlohmann::json json = {
-      {"name", "cistern-master"},
+      {"kind", "master"},
       {"pid", getpid()},
+      {"id", StoreId::FromBytes(identity_.peer_id.data()).ToHex()},
       {"pool_id", pool_id().ToHex()},
-      {"epoch", epoch().value},
-      {"host", ReachableHost(options_.config.listen_address())},
-      {"data_port", data_port()},
-      {"grpc_port", grpc_port()},
+      {"data", absl::StrCat(prefix, ":", data_port())},
+      {"grpc", absl::StrCat(prefix, ":", grpc_port())},
   };
   return json.dump(2) + "\n";
 }
