@@ -188,7 +188,7 @@ struct BufferDesc {
   bool remote_write = true;  // gets may write into it
 };
 
-class ClientImpl;
+class ClientCore;
 
 // A registered buffer. Unregisters when destroyed, which waits for calls in flight (within their
 // deadlines); later calls that name its memory are refused with InvalidArgument. Movable.
@@ -204,11 +204,11 @@ class Buffer {
 
  private:
   friend class ClientImpl;
-  std::shared_ptr<ClientImpl> owner_;
+  std::shared_ptr<ClientCore> owner_;
+  std::shared_ptr<void> memory_;  // AllocateBuffer's: freed with the buffer
   uint32_t index_ = 0;
   void* data_ = nullptr;
   uint64_t bytes_ = 0;
-  bool allocated_ = false;  // AllocateBuffer's: unmapped too
 };
 
 // An asynchronous call. Destroying it cancels the call and waits for its quiet end.

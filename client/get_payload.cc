@@ -13,11 +13,11 @@ absl::Status SelectWhole(bool digests, GetChunk* chunk) {
 
 absl::Status SelectParts(uint32_t first, uint32_t count, bool digests, GetChunk* chunk) {
   const PartLayout& layout = chunk->layout;
-  if (first >= layout.count || count > layout.count - first) {
+  if (first >= layout.count) {
     return absl::InvalidArgumentError(
-        absl::StrCat("parts [", first, ", +", count, ") of a chunk of ", layout.count));
+        absl::StrCat("parts from ", first, " on of a chunk of ", layout.count));
   }
-  const uint32_t last = count == 0 ? layout.count : first + count;
+  const uint32_t last = count == 0 || count > layout.count - first ? layout.count : first + count;
   chunk->begin = layout.PartBegin(first);
   chunk->end = std::min(layout.PartBegin(last), layout.length);
   chunk->first_part = first;

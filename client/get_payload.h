@@ -29,8 +29,8 @@ struct GetChunk {
   uint64_t stream_bytes() const { return digest_bytes() + (end - begin); }
 };
 
-// Describes a get of all of a chunk, a run of its parts (count 0 = to the end), or a byte range.
-// InvalidArgument: not inside the chunk. `digests` false: the chunk has none.
+// Describes a get of all of a chunk, a run of its parts (count 0, or beyond the end = to the end),
+// or a byte range. InvalidArgument: not inside the chunk. `digests` false: the chunk has none.
 absl::Status SelectWhole(bool digests, GetChunk* chunk);
 absl::Status SelectParts(uint32_t first, uint32_t count, bool digests, GetChunk* chunk);
 absl::Status SelectRange(uint64_t offset, uint64_t bytes, bool digests, GetChunk* chunk);

@@ -238,9 +238,9 @@ TEST(GetPayloadTest, NothingIsExpectedBeyondTheEnd) {
 TEST(GetPayloadTest, SelectionsOutsideTheChunkAreRefused) {
   Chunk a(1, 300'000, 65'536);  // 5 parts
   EXPECT_THAT(SelectParts(5, 0, true, &a.get), StatusIs(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(SelectParts(4, 2, true, &a.get), StatusIs(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(SelectParts(1, UINT32_MAX, true, &a.get),
-              StatusIs(absl::StatusCode::kInvalidArgument));
+  ASSERT_OK(SelectParts(4, UINT32_MAX, true, &a.get));  // a run may say more than there is
+  EXPECT_EQ(a.get.part_count, 1u);
+  EXPECT_EQ(a.get.end, 300'000u);
   EXPECT_THAT(SelectRange(300'000, 1, true, &a.get), StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(SelectRange(1, UINT64_MAX, true, &a.get),
               StatusIs(absl::StatusCode::kInvalidArgument));

@@ -1,0 +1,92 @@
+// What a client is made of: shared by its calls, namespaces and buffers.
+#ifndef CISTERN_CLIENT_CLIENT_CORE_H_
+#define CISTERN_CLIENT_CLIENT_CORE_H_
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "client/avoid_list.h"
+#include "client/bad_reports.h"
+#include "client/buffer_registry.h"
+#include "client/client.h"
+#include "client/fork_guard.h"
+#include "client/inflight_budget.h"
+#include "client/master_call.h"
+#include "client/master_link.h"
+#include "client/operation.h"
+#include "client/placement_cache.h"
+#include "client/store_table.h"
+#include "transport/identity.h"
+#include "transport/io_context.h"
+
+namespace cistern {
+
+// See ClientStats. Relaxed: they are for people.
+struct ClientCounters {
+  std::atomic<uint64_t> lookups{0}, lookup_keys{0}, lookup_hits{0};
+  std::atomic<uint64_t> put_chunks{0}, put_bytes{0}, put_present{0};
+  std::atomic<uint64_t> get_chunks{0}, get_bytes{0}, get_misses{0};
+  std::atomic<uint64_t> verify_failures{0};
+  std::atomic<uint64_t> retries{0};
+};
+
+// Placements live this long in the cache, or as long as their lease: a chunk that is read often
+// must be looked up now and then, or the master takes it for cold.
+inline constexpr absl::Duration kPlacementLifetime = absl::Seconds(10);
+
+// Thread-safe. Shut down by the Client; what outlives that (namespaces, buffers, finished calls)
+// finds it usable no more.
+class ClientCore : public std::enable_shared_from_this<ClientCore> {
+ public:
+  // InvalidArgument: the options. FailedPrecondition and the like: the token file.
+  static absl::StatusOr<std::shared_ptr<ClientCore>> Create(const ClientOptions& options);
+  ~ClientCore();
+
+  // FailedPrecondition: in a fork's child, or after Shutdown.
+  absl::Status CheckUsable() const;
+  // Ends what is under way, closes every connection, joins the I/O thread. Idempotent. By the
+  // Client that made it.
+  void Shutdown();
+
+  // The deadline and priority of a call that starts now.
+  OperationOptions CallStart(const CallOptions& call, bool async) const;
+  // One call to the master; waits for it.
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> CallMaster(transport::FrameType type, transport::FrameType reply_type,
+                                   Request request, const CallOptions& call) {
+    if (absl::Status status = CheckUsable(); !status.ok()) return status;
+    auto operation = std::make_shared<MasterOperation<Request, Reply>>(
+        env, CallStart(call, /*async=*/false), master.get(), type, reply_type, std::move(request));
+    operation->Launch();
+    operation->Wait();
+    if (!operation->status().ok()) return operation->status();
+    return std::move(operation->reply());
+  }
+
+  const ClientOptions options;
+  Clock& clock;
+  const transport::LocalIdentity identity;
+  const ForkGuard fork_guard;
+  ClientCounters counters;
+  BufferRegistry buffers;
+  PlacementCache placements;
+  AvoidList avoid;
+  InflightBudget budget;
+  OperationSet operations;
+  BadReports bad_reports;
+  OperationEnv env;
+  std::unique_ptr<StoreTable> stores;
+  std::unique_ptr<MasterLink> master;
+
+ private:
+  ClientCore(const ClientOptions& options, transport::LocalIdentity identity, Clock* clock);
+
+  std::unique_ptr<transport::IoContext> io_;
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace cistern
+
+#endif  // CISTERN_CLIENT_CLIENT_CORE_H_

@@ -1,0 +1,284 @@
+#include "client/namespace_impl.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/columns.h"
+#include "base/status.h"
+#include "base/string_view.h"
+#include "client/chunk_code.h"
+#include "client/get_op.h"
+#include "client/lookup_op.h"
+#include "client/pending_call.h"
+#include "client/put_op.h"
+#include "client/ticket.h"
+#include "proto/data.pb.h"
+#include "proto/master.pb.h"
+
+namespace cistern {
+
+using transport::FrameType;
+
+namespace {
+
+absl::Status CheckKey(std::string_view key) {
+  if (key.empty() || key.size() > kMaxKeyBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a key has 1 to ", kMaxKeyBytes, " bytes, not ", key.size()));
+  }
+  return absl::OkStatus();
+}
+
+BatchResult AllFailed(size_t n, const absl::Status& status) {
+  BatchResult result;
+  result.status = status;
+  result.message = std::string(status.message());
+  result.items.assign(n, ChunkResult{.code = FromStatus(status)});
+  return result;
+}
+
+template <typename Op, typename... Args>
+std::shared_ptr<Op> Launch(Args&&... args) {
+  auto operation = std::make_shared<Op>(std::forward<Args>(args)...);
+  operation->Launch();
+  return operation;
+}
+
+template <typename Result, typename Op>
+Pending<Result> MakePending(const std::shared_ptr<ClientCore>& core, std::shared_ptr<Op> op) {
+  return Pending<Result>(std::make_shared<PendingCall<Result, Op>>(core, std::move(op)));
+}
+template <typename Result>
+Pending<Result> MakePending(Result result) {
+  return Pending<Result>(std::make_shared<PendingResult<Result>>(std::move(result)));
+}
+
+}  // namespace
+
+wire::NamespaceOptions ToWire(const NamespaceOptions& options) {
+  wire::NamespaceOptions out;
+  out.set_verify(static_cast<wire::VerifyPolicy>(options.verify));
+  if (options.ttl > absl::ZeroDuration() && options.ttl < absl::InfiniteDuration()) {
+    out.set_ttl_ms(
+        static_cast<uint64_t>(std::max<int64_t>(absl::ToInt64Milliseconds(options.ttl), 1)));
+  }
+  out.set_part_bytes(static_cast<uint32_t>(options.part_bytes));
+  out.set_digest(options.digest ? wire::DIGEST_PRODUCER : wire::DIGEST_NONE);
+  out.set_digest_set(true);
+  return out;
+}
+
+NamespaceOptions FromWire(const wire::NamespaceOptions& options) {
+  NamespaceOptions out;
+  out.verify = options.verify() == wire::VERIFY_OFF       ? Verify::kOff
+               : options.verify() == wire::VERIFY_SAMPLED ? Verify::kSampled
+                                                          : Verify::kAlways;
+  out.ttl = absl::Milliseconds(options.ttl_ms());
+  out.part_bytes = options.part_bytes();
+  out.digest = !options.digest_set() || options.digest() != wire::DIGEST_NONE;
+  return out;
+}
+
+absl::StatusOr<std::shared_ptr<const OpenNamespaceInfo>> MakeOpenNamespace(
+    std::string_view name, std::string_view fingerprint, const wire::NamespaceInfo& info) {
+  auto ns = std::make_shared<OpenNamespaceInfo>();
+  ns->id = DeriveNamespaceId(/*tenant=*/"", name, fingerprint);
+  if (StdView(info.id()) != ns->id.view()) {
+    return absl::InternalError("the master derives another id for the namespace than we do");
+  }
+  ns->name = std::string(name);
+  ns->options = FromWire(info.options());
+  wire::BindNamespace bind;
+  bind.set_name(ns->name);
+  bind.set_fingerprint(std::string(fingerprint));
+  *bind.mutable_options() = info.options();
+  bind.set_id(std::string(ns->id.view()));
+  ns->store_meta = bind.SerializeAsString();
+  wire::BindNamespaceRequest master;
+  master.set_id(std::string(ns->id.view()));
+  ns->master_meta = master.SerializeAsString();
+  return std::shared_ptr<const OpenNamespaceInfo>(std::move(ns));
+}
+
+absl::StatusOr<KeyId> NamespaceImpl::Hash(std::string_view key) const {
+  CISTERN_RETURN_IF_ERROR(CheckKey(key));
+  return hasher_.Hash(key);
+}
+
+absl::Status NamespaceImpl::HashMany(absl::Span<const std::string_view> keys,
+                                     std::vector<KeyId>* out) const {
+  for (const std::string_view key : keys) CISTERN_RETURN_IF_ERROR(CheckKey(key));
+  out->resize(keys.size());
+  hasher_.HashMany(keys, out->data());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LookupResult> NamespaceImpl::Lookup(absl::Span<const KeyId> ids,
+                                                   const LookupOptions& options) {
+  CISTERN_RETURN_IF_ERROR(core_->CheckUsable());
+  const auto operation = Launch<LookupOp>(core_, info_, ids, options, /*async=*/false);
+  operation->Wait();
+  return operation->Take();
+}
+
+absl::StatusOr<std::vector<bool>> NamespaceImpl::Exists(absl::Span<const KeyId> ids,
+                                                        const LookupOptions& options) {
+  CISTERN_RETURN_IF_ERROR(CheckShards(options.shard_first, options.shard_count));
+  CISTERN_RETURN_IF_ERROR(core_->CheckUsable());
+  std::vector<bool> present(ids.size());
+  for (size_t first = 0; first < ids.size();) {
+    const size_t count = std::min(
+        core_->master->KeysPerRequest(options.shard_count, KeyId::kBytes, 1), ids.size() - first);
+    wire::ExistsRequest request;
+    request.set_ns_ref(core_->master->Bind(*info_));
+    request.set_ids(reinterpret_cast<const char*>(ids.data() + first), count * KeyId::kBytes);
+    request.set_shard_first(options.shard_first);
+    request.set_shard_count(options.shard_count);
+    CISTERN_ASSIGN_OR_RETURN(
+        const wire::ExistsReply reply,
+        (core_->CallMaster<wire::ExistsRequest, wire::ExistsReply>(
+            FrameType::kExists, FrameType::kExistsReply, std::move(request), options)));
+    CISTERN_RETURN_IF_ERROR(CheckBitmap(reply.present(), count, "present", true));
+    for (size_t k = 0; k < count; ++k) present[first + k] = BitmapGet(reply.present(), k);
+    first += count;
+  }
+  return present;
+}
+
+absl::StatusOr<LookupResult> NamespaceImpl::Adopt(std::string_view ticket) {
+  CISTERN_RETURN_IF_ERROR(core_->CheckUsable());
+  CISTERN_ASSIGN_OR_RETURN(LookupResult result, ParseTicket(ticket));
+  if (result.ns != info_->id) {
+    return absl::InvalidArgumentError("the ticket is of another namespace");
+  }
+  std::vector<LocalStore> stores;
+  for (const StoreId& id : result.store_ids) stores.push_back(core_->stores->Intern(id));
+  const absl::Duration lifetime = std::max(kPlacementLifetime, result.lease_time);
+  for (size_t c = 0; c < result.stores.size(); ++c) {
+    if (result.stores[c] == LookupResult::kNoStore) continue;
+    const ChunkName name{result.ids[c / result.shard_count],
+                         Shard(static_cast<uint16_t>(result.shard_first + c % result.shard_count))};
+    Placement placement;
+    placement.stores[0] = stores[result.stores[c]];
+    core_->placements.Put(name, placement, lifetime);
+  }
+  return result;
+}
+
+absl::Status NamespaceImpl::Release(absl::Span<const LeaseId> leases, const CallOptions& options) {
+  for (const LeaseId& lease : leases) {
+    wire::ReleaseRequest request;
+    request.set_lease_id(std::string(lease.view()));
+    CISTERN_RETURN_IF_ERROR(
+        (core_->CallMaster<wire::ReleaseRequest, wire::ReleaseReply>(
+             FrameType::kRelease, FrameType::kReleaseReply, std::move(request), options))
+            .status());
+  }
+  return absl::OkStatus();
+}
+
+BatchResult NamespaceImpl::BatchPut(absl::Span<const PutItem> items, const PutOptions& options) {
+  if (absl::Status status = core_->CheckUsable(); !status.ok()) {
+    return AllFailed(items.size(), status);
+  }
+  core_->stores->ReapRetired();
+  const auto operation = Launch<PutOp>(core_, info_, items, options, /*async=*/false);
+  operation->Wait();
+  return operation->Take();
+}
+
+BatchResult NamespaceImpl::BatchGet(absl::Span<const GetItem> items, const GetOptions& options) {
+  if (absl::Status status = core_->CheckUsable(); !status.ok()) {
+    return AllFailed(items.size(), status);
+  }
+  core_->stores->ReapRetired();
+  const auto operation = Launch<GetOp>(core_, info_, items, options, /*async=*/false);
+  operation->Wait();
+  return operation->Take();
+}
+
+absl::Status NamespaceImpl::Prefetch(absl::Span<const KeyId> ids, const LookupOptions& options) {
+  LookupOptions lookup = options;
+  lookup.lease = false;
+  return Lookup(ids, lookup).status();
+}
+
+BatchResult NamespaceImpl::Remove(absl::Span<const KeyId> ids, const RemoveOptions& options) {
+  const size_t shards = options.shard_count;
+  absl::Status status = CheckShards(options.shard_first, options.shard_count);
+  if (status.ok()) status = core_->CheckUsable();
+  BatchResult result = AllFailed(ids.size() * shards, status);
+  for (size_t first = 0; status.ok() && first < ids.size();) {
+    const size_t count =
+        std::min(core_->master->KeysPerRequest(shards, KeyId::kBytes, 1), ids.size() - first);
+    wire::RemoveRequest request;
+    request.set_ns_ref(core_->master->Bind(*info_));
+    request.set_ids(reinterpret_cast<const char*>(ids.data() + first), count * KeyId::kBytes);
+    request.set_shard_first(options.shard_first);
+    request.set_shard_count(options.shard_count);
+    request.set_force(options.force);
+    auto reply = core_->CallMaster<wire::RemoveRequest, wire::RemoveReply>(
+        FrameType::kRemove, FrameType::kRemoveReply, std::move(request), options);
+    status = reply.status();
+    if (status.ok() && reply->statuses().size() != count * shards) {
+      status = absl::InternalError("the master's statuses do not fit the request");
+    }
+    for (size_t c = 0; c < count * shards; ++c) {
+      const size_t chunk = first * shards + c;
+      result.items[chunk].code =
+          status.ok() ? FromWire(static_cast<uint8_t>(reply->statuses()[c])) : FromStatus(status);
+      core_->placements.Drop({ids[chunk / shards],
+                              Shard(static_cast<uint16_t>(options.shard_first + chunk % shards))});
+    }
+    first += count;
+    if (!status.ok()) {
+      for (size_t c = first * shards; c < result.items.size(); ++c) {
+        result.items[c].code = FromStatus(status);
+      }
+      result.status = status;
+      result.message = std::string(status.message());
+    }
+  }
+  return result;
+}
+
+absl::StatusOr<uint64_t> NamespaceImpl::RemoveAll(const RemoveOptions& options) {
+  CISTERN_RETURN_IF_ERROR(core_->CheckUsable());
+  wire::RemoveRequest request;
+  request.set_ns_ref(core_->master->Bind(*info_));
+  request.set_all(true);
+  request.set_force(options.force);
+  CISTERN_ASSIGN_OR_RETURN(
+      const wire::RemoveReply reply,
+      (core_->CallMaster<wire::RemoveRequest, wire::RemoveReply>(
+          FrameType::kRemove, FrameType::kRemoveReply, std::move(request), options)));
+  return reply.removed_count();
+}
+
+Pending<absl::StatusOr<LookupResult>> NamespaceImpl::LookupAsync(absl::Span<const KeyId> ids,
+                                                                 const LookupOptions& options) {
+  using Result = absl::StatusOr<LookupResult>;
+  if (absl::Status status = core_->CheckUsable(); !status.ok()) {
+    return MakePending<Result>(Result(status));
+  }
+  return MakePending<Result>(core_, Launch<LookupOp>(core_, info_, ids, options, true));
+}
+
+Pending<BatchResult> NamespaceImpl::BatchPutAsync(absl::Span<const PutItem> items,
+                                                  const PutOptions& options) {
+  if (absl::Status status = core_->CheckUsable(); !status.ok()) {
+    return MakePending<BatchResult>(AllFailed(items.size(), status));
+  }
+  return MakePending<BatchResult>(core_, Launch<PutOp>(core_, info_, items, options, true));
+}
+
+Pending<BatchResult> NamespaceImpl::BatchGetAsync(absl::Span<const GetItem> items,
+                                                  const GetOptions& options) {
+  if (absl::Status status = core_->CheckUsable(); !status.ok()) {
+    return MakePending<BatchResult>(AllFailed(items.size(), status));
+  }
+  return MakePending<BatchResult>(core_, Launch<GetOp>(core_, info_, items, options, true));
+}
+
+}  // namespace cistern
