@@ -47,50 +47,66 @@ void CoreDriver::End(std::unique_ptr<Removal> removal, bool in_time) {
 }
 
 void CoreDriver::Dispatch() {
+  ToDispatch what;
+  what.every_session = true;
+  DispatchWhat(std::move(what));
+}
+
+void CoreDriver::DispatchTo(SessionId session) {
+  ToDispatch what;
+  what.sessions.insert(session);
+  DispatchWhat(std::move(what));
+}
+
+void CoreDriver::DispatchWhat(ToDispatch what) {
   {
     MutexLock lock(dispatch_mutex_);
     if (dispatching_) {
-      dispatch_again_ = true;
+      to_dispatch_.every_session |= what.every_session;
+      to_dispatch_.sessions.insert(what.sessions.begin(), what.sessions.end());
       return;
     }
     dispatching_ = true;
   }
   while (true) {
-    while (DispatchOnce()) {
+    if (what.every_session) {
+      for (const SessionId session :
+           With([](MasterCore&core, MonoTime) { return core.SessionsWithOutput(); })) {
+        DeliverTo(session);
+      }
+    } else {
+      for (const SessionId session : what.sessions) DeliverTo(session);
     }
+    EndFinishedRemovals();
     MutexLock lock(dispatch_mutex_);
-    if (!dispatch_again_) {
+    if (to_dispatch_.empty()) {
       dispatching_ = false;
       return;
     }
-    dispatch_again_ = false;
+    what = std::exchange(to_dispatch_, ToDispatch());
   }
 }
 
-bool CoreDriver::DispatchOnce() {
-  std::vector<SessionId> sessions;
-  RemovalTable::Removals complete;
+void CoreDriver::DeliverTo(SessionId session) {
+  while (output_ != nullptr && output_->CanTake(session)) {
+    std::vector<wire::MasterMessage> messages;
+    With([&](MasterCore& core, MonoTime) {
+      core.TakeOutgoing(session, kMessagesAtOnce, &messages);
+    });
+    if (messages.empty()) return;
+    output_->Deliver(session, std::move(messages));
+  }
+}
+
+void CoreDriver::EndFinishedRemovals() {
+  RemovalTable::Removals finished;
   {
     MutexLock lock(mutex_);
-    sessions = core_.SessionsWithOutput();
     for (const RemovalTicket ticket : core_.TakeFinishedRemovals()) {
-      if (auto removal = removals_.TakeWaiting(ticket)) complete.push_back(std::move(removal));
+      if (auto removal = removals_.TakeWaiting(ticket)) finished.push_back(std::move(removal));
     }
   }
-  bool delivered = false;
-  for (const SessionId session : sessions) {
-    if (output_ == nullptr || !output_->CanTake(session)) continue;
-    std::vector<wire::MasterMessage> messages;
-    {
-      MutexLock lock(mutex_);
-      core_.TakeOutgoing(session, kMessagesAtOnce, &messages);
-    }
-    if (messages.empty()) continue;
-    output_->Deliver(session, std::move(messages));
-    delivered = true;
-  }
-  for (std::unique_ptr<Removal>& removal : complete) End(std::move(removal), /*in_time=*/true);
-  return delivered;
+  for (std::unique_ptr<Removal>& removal : finished) End(std::move(removal), /*in_time=*/true);
 }
 
 void CoreDriver::StepRemovals() {

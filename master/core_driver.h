@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/mutex.h"
@@ -62,8 +63,11 @@ class CoreDriver {
   void Remove(std::unique_ptr<Removal> removal);
 
   // Delivers what the core has queued for the stores, and ends the removals that are complete.
-  // After any call that may have caused such. Does not wait for another thread that is at it.
+  // After any call that may have caused such. Where another thread is at it already, it is left to
+  // that one.
   void Dispatch();
+  // The same for what a store's own message can have caused: of messages only those to itself.
+  void DispatchTo(SessionId session);
   // Goes on with the removals that were blocked, and ends those whose time has come. Periodically.
   void StepRemovals();
   // Ends all removals, and refuses further ones: the daemon stops.
@@ -74,8 +78,15 @@ class CoreDriver {
   void Advance(std::unique_ptr<Removal> removal);
   // Writes the outcome of what was waited for, and answers.
   void End(std::unique_ptr<Removal> removal, bool in_time);
-  // False when there was nothing to do.
-  bool DispatchOnce();
+  // What was asked of the dispatcher.
+  struct ToDispatch {
+    bool every_session = false;
+    absl::flat_hash_set<SessionId> sessions;
+    bool empty() const { return !every_session && sessions.empty(); }
+  };
+  void DispatchWhat(ToDispatch what);
+  void DeliverTo(SessionId session);
+  void EndFinishedRemovals();
 
   Clock& clock_;
   SessionOutput* output_ = nullptr;
@@ -88,7 +99,7 @@ class CoreDriver {
   // One dispatcher at a time keeps each session's messages in order.
   Mutex dispatch_mutex_;
   bool dispatching_ ABSL_GUARDED_BY(dispatch_mutex_) = false;
-  bool dispatch_again_ ABSL_GUARDED_BY(dispatch_mutex_) = false;
+  ToDispatch to_dispatch_ ABSL_GUARDED_BY(dispatch_mutex_);
 };
 
 }  // namespace cistern::master

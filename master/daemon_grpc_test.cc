@@ -30,9 +30,7 @@ int Dial(uint16_t port) {
 }
 
 uint16_t StoreOf(const std::string& column, size_t i) {
-  return Column<uint16_t>::Parse(column.substr(0, column.size()), column.size() / 2, "stores",
-                                 false, false)
-      .value()[i];
+  return Column<uint16_t>::Parse(column, column.size() / 2, "stores", false, false).value()[i];
 }
 
 TEST_F(DaemonTest, ReportedChunksAreFoundWhereTheyAre) {

@@ -164,7 +164,7 @@ absl::Status SessionService::OnRecords(StreamState& state, const wire::StoreMess
   SessionCall call(state.session, message);
   driver_.Run(call);
   CISTERN_RETURN_IF_ERROR(call.status());
-  driver_.Dispatch();
+  driver_.DispatchTo(state.session);
   return absl::OkStatus();
 }
 
