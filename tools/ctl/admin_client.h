@@ -1,0 +1,59 @@
+// The master's admin service, with its authorisation.
+#ifndef CISTERN_TOOLS_CTL_ADMIN_CLIENT_H_
+#define CISTERN_TOOLS_CTL_ADMIN_CLIENT_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/admin.grpc.pb.h"
+#include "tools/ctl/connection.h"
+
+namespace cistern::ctl {
+
+// Blocking calls, each with a deadline. Statuses name the master's address when it cannot be
+// reached (Unavailable, DeadlineExceeded) or does not accept the token (PermissionDenied).
+// Thread-compatible: one call at a time.
+class AdminClient {
+ public:
+  // Makes no call yet. Fails when the token file cannot be used.
+  static absl::StatusOr<std::unique_ptr<AdminClient>> Make(const Connection& connection,
+                                                           absl::Duration timeout);
+
+  absl::StatusOr<admin::StatsReply> Stats();
+  absl::StatusOr<admin::SegmentsReply> Segments();
+  absl::StatusOr<admin::ListChunksReply> ListChunks(const admin::ListChunksRequest& request);
+  absl::StatusOr<admin::StatChunkReply> StatChunk(const admin::StatChunkRequest& request);
+  absl::StatusOr<admin::RemoveChunksReply> RemoveChunks(const admin::RemoveChunksRequest& request);
+  absl::StatusOr<admin::EvictReply> Evict(const admin::EvictRequest& request);
+  absl::StatusOr<admin::RemoveNamespaceReply> RemoveNamespace(
+      const admin::RemoveNamespaceRequest& request);
+  absl::StatusOr<admin::VersionReply> Version();
+
+ private:
+  template <typename Request, typename Reply>
+  using Method = grpc::Status (admin::Admin::Stub::*)(grpc::ClientContext*, const Request&, Reply*);
+
+  AdminClient(const Connection& connection, absl::Duration timeout, std::string token);
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> Call(Method<Request, Reply> method, const Request& request,
+                             bool authorised = true);
+  // Learns the pool id when it is not known; it is part of the authorisation.
+  absl::Status PrepareAuthorization();
+
+  const std::string address_;
+  const absl::Duration timeout_;
+  const std::string token_;  // empty = none
+  std::string pool_id_;      // 16 bytes; empty = not known yet
+  std::string authorization_;
+  std::unique_ptr<admin::Admin::Stub> stub_;
+};
+
+// "Bearer <hex of HMAC-SHA-256(token, "admin" || pool id)>".
+std::string AdminAuthorization(const std::string& token, const std::string& pool_id);
+
+}  // namespace cistern::ctl
+
+#endif  // CISTERN_TOOLS_CTL_ADMIN_CLIENT_H_

@@ -1,0 +1,33 @@
+// cisternctl version: what runs here and there.
+#include <CLI/CLI.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "base/build_info.h"
+#include "base/status.h"
+#include "client/client.h"
+#include "tools/ctl/commands.h"
+
+namespace cistern::ctl {
+namespace {
+
+absl::Status Version(const Context& context) {
+  const std::string ours = absl::StrCat("cisternctl ", std::string(ClientVersion()), " (",
+                                        BuildMode(), ", ", CommitId(), ")\n");
+  if (!context.json()) context.out << ours;
+  CISTERN_ASSIGN_OR_RETURN(auto admin, context.Admin());
+  CISTERN_ASSIGN_OR_RETURN(const admin::VersionReply reply, admin->Version());
+  context.Print(
+      reply, absl::StrCat("cistern-master ", reply.software_version(), " (", reply.build_mode(),
+                          ", ", reply.commit(), "), protocol ", reply.protocol_major(), ", pool ",
+                          reply.pool_id(), ", epoch ", reply.epoch(), "\n"));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddVersion(CLI::App& app, Context& context) {
+  CLI::App* sub = app.add_subcommand("version", "The versions of this tool and of the master");
+  sub->callback([&context] { context.Run([&] { return Version(context); }); });
+}
+
+}  // namespace cistern::ctl

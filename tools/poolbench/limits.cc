@@ -1,0 +1,135 @@
+#include "tools/poolbench/limits.h"
+
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+#include "base/status.h"
+#include "tools/poolbench/socket_pair.h"
+
+namespace cistern::poolbench {
+namespace {
+
+constexpr size_t kPieceBytes = 1 << 20;
+
+class TcpPairMeasurement final : public Measurement {
+ public:
+  TcpPairMeasurement(uint64_t bytes, uint64_t connections, Clock& clock)
+      : share_(bytes / connections), connections_(connections), clock_(clock) {
+    // Written, not only allocated: pages that were never touched share one page of zeros.
+    from_.assign(share_ * connections, 1);
+    to_.assign(share_ * connections, 2);
+  }
+
+  absl::StatusOr<double> Round(absl::Duration time) override {
+    std::vector<TcpPair> pairs;
+    for (uint64_t i = 0; i < connections_; ++i) {
+      CISTERN_ASSIGN_OR_RETURN(TcpPair pair, TcpPair::Connect());
+      pairs.push_back(std::move(pair));
+    }
+    std::vector<std::thread> writers;
+    for (uint64_t i = 0; i < connections_; ++i) {
+      writers.emplace_back([this, i, fd = pairs[i].server()] {
+        for (size_t at = 0;; at = Next(at)) {
+          if (!WriteAll(fd, from_.data() + i * share_ + at, Piece(at))) return;
+        }
+      });
+    }
+    absl::StatusOr<Work> work =
+        RunThreads(connections_, clock_, [&](uint64_t i) -> absl::StatusOr<double> {
+          const MonoTime end = clock_.Mono() + time;
+          uint64_t bytes = 0;
+          for (size_t at = 0; clock_.Mono() < end; at = Next(at)) {
+            if (!ReadAll(pairs[i].client(), to_.data() + i * share_ + at, Piece(at))) {
+              return absl::InternalError("the bare pair broke");
+            }
+            bytes += Piece(at);
+          }
+          return static_cast<double>(bytes);
+        });
+    for (TcpPair& pair : pairs) pair.Shutdown();
+    for (std::thread& writer : writers) writer.join();
+    if (!work.ok()) return work.status();
+    return work->rate();
+  }
+
+ private:
+  size_t Piece(size_t at) const { return std::min<size_t>(kPieceBytes, share_ - at); }
+  size_t Next(size_t at) const { return at + Piece(at) == share_ ? 0 : at + Piece(at); }
+
+  const size_t share_;
+  const uint64_t connections_;
+  Clock& clock_;
+  std::vector<uint8_t> from_;
+  std::vector<uint8_t> to_;
+};
+
+class TcpEchoMeasurement final : public Measurement {
+ public:
+  TcpEchoMeasurement(uint64_t keys, uint64_t threads, Clock& clock)
+      : keys_(keys), bytes_(LookupBytes(keys)), threads_(threads), clock_(clock) {}
+
+  absl::StatusOr<double> Round(absl::Duration time) override {
+    std::vector<TcpPair> pairs;
+    for (uint64_t i = 0; i < threads_; ++i) {
+      CISTERN_ASSIGN_OR_RETURN(TcpPair pair, TcpPair::Connect());
+      pairs.push_back(std::move(pair));
+    }
+    std::vector<std::thread> servers;
+    for (const TcpPair& pair : pairs) {
+      servers.emplace_back([this, fd = pair.server()] {
+        std::vector<uint8_t> request(bytes_.request);
+        const std::vector<uint8_t> reply(bytes_.reply, 1);
+        while (ReadAll(fd, request.data(), request.size()) &&
+               WriteAll(fd, reply.data(), reply.size())) {
+        }
+      });
+    }
+    absl::StatusOr<Work> work =
+        RunThreads(threads_, clock_, [&](uint64_t i) { return Echo(pairs[i].client(), time); });
+    for (TcpPair& pair : pairs) pair.Shutdown();
+    for (std::thread& server : servers) server.join();
+    if (!work.ok()) return work.status();
+    return work->rate();
+  }
+
+ private:
+  absl::StatusOr<double> Echo(int fd, absl::Duration time) {
+    const std::vector<uint8_t> request(bytes_.request, 1);
+    std::vector<uint8_t> reply(bytes_.reply);
+    const MonoTime end = clock_.Mono() + time;
+    uint64_t calls = 0;
+    for (; clock_.Mono() < end; ++calls) {
+      if (!WriteAll(fd, request.data(), request.size()) ||
+          !ReadAll(fd, reply.data(), reply.size())) {
+        return absl::InternalError("the bare echo broke");
+      }
+    }
+    return static_cast<double>(calls * keys_);
+  }
+
+  const uint64_t keys_;
+  const EchoBytes bytes_;
+  const uint64_t threads_;
+  Clock& clock_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Measurement>> MakeTcpPair(uint64_t bytes, uint64_t connections,
+                                                         Clock& clock) {
+  return std::make_unique<TcpPairMeasurement>(bytes, connections, clock);
+}
+
+EchoBytes LookupBytes(uint64_t keys) {
+  // A frame's header of 32 bytes, about as much of other fields; 16 bytes a key there, a bit and
+  // two bytes a key back.
+  return {64 + 16 * keys, 64 + (keys + 7) / 8 + 2 * keys};
+}
+
+absl::StatusOr<std::unique_ptr<Measurement>> MakeTcpEcho(uint64_t keys, uint64_t threads,
+                                                         Clock& clock) {
+  return std::make_unique<TcpEchoMeasurement>(keys, threads, clock);
+}
+
+}  // namespace cistern::poolbench
