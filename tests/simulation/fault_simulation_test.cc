@@ -1,11 +1,8 @@
 // Random histories with faults: cut sessions, lost and doubled messages, stores and masters that
-// are killed and come back. The seed of a failing run is printed; CISTERN_SIMULATION_SEED runs it
-// alone.
-#include <cstdlib>
+// are killed and come back. The seed of a failing run is printed and is in the test's name.
 #include <cstring>
 #include <string>
 
-#include "absl/strings/numbers.h"
 #include "base/columns.h"
 #include "base/test_util.h"
 #include "gtest/gtest.h"
@@ -121,23 +118,15 @@ class History {
   SimCluster cluster_;
 };
 
-TEST(FaultSimulationTest, IndexEqualsStoresWhenAllIsQuiet) {
-  uint64_t first = 1, count = 40;
-  uint64_t only = 0;
-  if (const char* seed = std::getenv("CISTERN_SIMULATION_SEED");
-      seed != nullptr && absl::SimpleAtoi(seed, &only)) {
-    first = only;
-    count = 1;
-  }
-  for (uint64_t seed = first; seed < first + count; ++seed) {
-    SCOPED_TRACE("CISTERN_SIMULATION_SEED=" + std::to_string(seed));
-    History(seed).Run(400);
-    if (testing::Test::HasFailure()) {
-      ADD_FAILURE() << "failing seed: " << seed;
-      break;
-    }
-  }
+class FaultSimulationTest : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(FaultSimulationTest, IndexEqualsStoresWhenAllIsQuiet) {
+  History(GetParam()).Run(400);
+  if (HasFailure()) ADD_FAILURE() << "failing seed: " << GetParam();
 }
+
+INSTANTIATE_TEST_SUITE_P(Seeds, FaultSimulationTest, testing::Range<uint64_t>(1, 41),
+                         [](const auto& info) { return "Seed" + std::to_string(info.param); });
 
 }  // namespace
 }  // namespace cistern::simulation

@@ -24,36 +24,7 @@ void RunCall(master::MasterCore& core, const Request& request, Reply* reply, Mon
   CISTERN_CHECK(call.status().ok());
 }
 
-std::string Pack(const std::vector<KeyId>& ids) {
-  std::string out;
-  out.reserve(ids.size() * KeyId::kBytes);
-  for (const KeyId& id : ids) out.append(id.view());
-  return out;
-}
-
 }  // namespace
-
-absl::Status MemoryStateStore::SaveNamespace(const wire::NamespaceInfo& info) {
-  for (wire::NamespaceInfo& known : state_.namespaces) {
-    if (known.id() == info.id()) {
-      known = info;
-      return absl::OkStatus();
-    }
-  }
-  state_.namespaces.push_back(info);
-  return absl::OkStatus();
-}
-
-absl::Status MemoryStateStore::RemoveNamespace(const NamespaceId& id) {
-  std::erase_if(state_.namespaces,
-                [&id](const wire::NamespaceInfo& info) { return info.id() == id.view(); });
-  return absl::OkStatus();
-}
-
-absl::Status MemoryStateStore::SaveEpoch(Epoch epoch) {
-  state_.epoch = epoch;
-  return absl::OkStatus();
-}
 
 SimCluster::SimCluster(const Options& options) : options_(options), random_(options.seed) {
   const NamespaceId id = DeriveNamespaceId("", kNamespace, kFingerprint);
@@ -224,7 +195,7 @@ wire::LookupReply SimCluster::Lookup(const std::vector<KeyId>& ids) {
   wire::LookupRequest request;
   request.set_map_version(1);
   request.set_ns_ref(ns_ref_);
-  request.set_ids(Pack(ids));
+  request.set_ids(master::PackIds(ids));
   wire::LookupReply reply;
   RunCall<master::LookupCall>(*core_, request, &reply, events_.now());
   return reply;
@@ -234,7 +205,7 @@ wire::PlaceReply SimCluster::Place(const std::vector<KeyId>& ids) {
   wire::PlaceRequest request;
   request.set_map_version(1);
   request.set_ns_ref(ns_ref_);
-  request.set_ids(Pack(ids));
+  request.set_ids(master::PackIds(ids));
   const uint32_t length = options_.chunk_bytes;
   request.set_lengths(&length, sizeof(length));
   OperationId operation;
@@ -258,7 +229,7 @@ wire::RemoveReply SimCluster::Remove(const std::vector<KeyId>& ids, bool force, 
   wire::RemoveRequest request;
   request.set_map_version(1);
   request.set_ns_ref(ns_ref_);
-  request.set_ids(Pack(ids));
+  request.set_ids(master::PackIds(ids));
   request.set_force(force);
   request.set_all(all);
   wire::RemoveReply reply;

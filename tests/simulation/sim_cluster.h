@@ -10,25 +10,13 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "master/core_testing.h"
 #include "master/master_core.h"
-#include "master/state_store.h"
 #include "tests/simulation/event_queue.h"
 #include "tests/simulation/sim_store.h"
 #include "tools/replay/random.h"
 
 namespace cistern::simulation {
-
-// Durable state that outlives a simulated master.
-class MemoryStateStore final : public master::StateStore {
- public:
-  absl::StatusOr<master::DurableState> Load() override { return state_; }
-  absl::Status SaveNamespace(const wire::NamespaceInfo& info) override;
-  absl::Status RemoveNamespace(const NamespaceId& id) override;
-  absl::Status SaveEpoch(Epoch epoch) override;
-
- private:
-  master::DurableState state_;
-};
 
 class SimCluster {
  public:
@@ -111,7 +99,7 @@ class SimCluster {
   const Options options_;
   EventQueue events_;
   replay::Random random_;
-  MemoryStateStore state_;
+  master::MemoryStateStore state_;
   std::unique_ptr<master::MasterCore> core_;
   std::vector<Node> nodes_;
   uint32_t ns_ref_ = 0;
