@@ -20,15 +20,6 @@ absl::Status NoSuchNamespace(const std::string& name) {
   return absl::NotFoundError(absl::StrCat("no namespace is called '", name, "'"));
 }
 
-// The core's number for requests, of a namespace that it lists.
-absl::StatusOr<uint32_t> RefOf(MasterCore& core, const std::string& id) {
-  wire::BindNamespaceRequest bind;
-  bind.set_id(id);
-  wire::OpenNamespaceReply bound;
-  CISTERN_RETURN_IF_ERROR(core.BindNamespace(bind, &bound));
-  return bound.ns_ref();
-}
-
 absl::StatusOr<NamespaceView> FindByName(MasterCore& core, const std::string& name) {
   const NamespaceIndex index = core.FindNamespace("", name);
   if (index.none()) return NoSuchNamespace(name);
@@ -38,11 +29,19 @@ absl::StatusOr<NamespaceView> FindByName(MasterCore& core, const std::string& na
   return NoSuchNamespace(name);
 }
 
-wire::RemoveRequest WholeNamespace(uint32_t ref, bool force) {
+// A request as a client with the current map would make it.
+absl::StatusOr<wire::RemoveRequest> RequestFor(MasterCore& core, const std::string& ns_id,
+                                               bool force) {
+  wire::BindNamespaceRequest bind;
+  bind.set_id(ns_id);
+  wire::OpenNamespaceReply bound;
+  CISTERN_RETURN_IF_ERROR(core.BindNamespace(bind, &bound));
+  wire::GetMapsReply maps;
+  core.GetMaps(wire::GetMapsRequest(), &maps);
   wire::RemoveRequest request;
-  request.set_ns_ref(ref);
+  request.set_ns_ref(bound.ns_ref());
+  request.set_map_version(maps.map().version());
   request.set_force(force);
-  request.set_all(true);
   return request;
 }
 
@@ -83,24 +82,26 @@ absl::StatusOr<Requests> RequestsFor(MasterCore& core, const admin::RemoveChunks
   if (request.all_in_pool()) {
     for (const NamespaceView& view : core.Namespaces()) {
       if (view.chunk_count == 0) continue;
-      CISTERN_ASSIGN_OR_RETURN(const uint32_t ref, RefOf(core, view.info.id()));
-      requests.push_back(WholeNamespace(ref, request.force()));
+      CISTERN_ASSIGN_OR_RETURN(wire::RemoveRequest all,
+                               RequestFor(core, view.info.id(), request.force()));
+      all.set_all(true);
+      requests.push_back(std::move(all));
     }
     return requests;
   }
   CISTERN_ASSIGN_OR_RETURN(const NamespaceView view, FindByName(core, request.namespace_name()));
-  CISTERN_ASSIGN_OR_RETURN(const uint32_t ref, RefOf(core, view.info.id()));
+  CISTERN_ASSIGN_OR_RETURN(wire::RemoveRequest remove,
+                           RequestFor(core, view.info.id(), request.force()));
   if (request.all_in_namespace()) {
-    requests.push_back(WholeNamespace(ref, request.force()));
+    remove.set_all(true);
+    requests.push_back(std::move(remove));
     return requests;
   }
-  wire::RemoveRequest& remove = requests.emplace_back();
-  remove.set_ns_ref(ref);
-  remove.set_force(request.force());
   remove.set_shard_first(request.shard_first());
   remove.set_shard_count(request.shard_count());
   CISTERN_ASSIGN_OR_RETURN(*remove.mutable_ids(),
                            NamedIds(request, NamespaceId::FromBytes(view.info.id().data())));
+  requests.push_back(std::move(remove));
   return requests;
 }
 
@@ -174,14 +175,15 @@ void AdminRemovals::RemoveChunks(const admin::RemoveChunksRequest& request, Mono
 
 void AdminRemovals::RemoveNamespace(const admin::RemoveNamespaceRequest& request, MonoTime deadline,
                                     NamespaceDone done) {
-  absl::StatusOr<uint32_t> ref =
-      driver_.With([&](MasterCore& core, MonoTime) -> absl::StatusOr<uint32_t> {
+  absl::StatusOr<wire::RemoveRequest> all =
+      driver_.With([&](MasterCore& core, MonoTime) -> absl::StatusOr<wire::RemoveRequest> {
         CISTERN_ASSIGN_OR_RETURN(const NamespaceView view, FindByName(core, request.name()));
-        return RefOf(core, view.info.id());
+        return RequestFor(core, view.info.id(), request.force());
       });
-  if (!ref.ok()) return done(ref.status(), admin::RemoveNamespaceReply());
+  if (!all.ok()) return done(all.status(), admin::RemoveNamespaceReply());
+  all->set_all(true);
   driver_.Remove(std::make_unique<Removal>(
-      WholeNamespace(*ref, request.force()), deadline,
+      *std::move(all), deadline,
       [this, name = request.name(), done = std::move(done)](
           absl::Status status, wire::RemoveReply& reply, bool complete) mutable {
         const admin::RemoveNamespaceReply none;
