@@ -18,7 +18,7 @@ MAY_INCLUDE = {
 # (the library, its headers, the files that may include them)
 CONFINED = (
     ("gRPC", re.compile(r"^(grpc|grpcpp|grpc\+\+)/|\.grpc\.pb\.h$"),
-     re.compile(r"^(master|store)/(.*/)?\w+_(service|stream|grpc)(_test)?\.(h|cc)$"
+     re.compile(r"^(master|store|tools/poolbench)/(.*/)?\w+_(service|stream|grpc)(_test)?\.(h|cc)$"
                 r"|^store/(.*/)?session_client\w*\.(h|cc)$"
                 r"|^tools/ctl/"
                 r"|^tests/")),
