@@ -229,8 +229,10 @@ void GetOp::AskBatch(LocalStore store, const GetSelection& selection, std::vecto
 
 void GetOp::StartBatch(LocalStore store, const GetSelection& selection, std::vector<uint32_t> items,
                        uint64_t bytes) {
-  absl::StatusOr<StoreTable::Link> link = Interrupted();
-  if (link.status().ok()) link = core_->stores->Connect(store, *ns_);
+  const absl::Status interrupted = Interrupted();
+  absl::StatusOr<StoreTable::Link> link = interrupted.ok()
+                                              ? core_->stores->Connect(store, *ns_)
+                                              : absl::StatusOr<StoreTable::Link>(interrupted);
   if (!link.ok()) {
     ReleaseBudget(bytes);
     const GetOutcome none{.code = FromStatus(link.status())};

@@ -228,8 +228,10 @@ void PutOp::SendBatch(LocalStore store, std::vector<uint32_t> items) {
 }
 
 void PutOp::StartBatch(LocalStore store, std::vector<uint32_t> items, uint64_t bytes) {
-  absl::StatusOr<StoreTable::Link> link = Interrupted();
-  if (link.status().ok()) link = core_->stores->Connect(store, *ns_);
+  const absl::Status interrupted = Interrupted();
+  absl::StatusOr<StoreTable::Link> link = interrupted.ok()
+                                              ? core_->stores->Connect(store, *ns_)
+                                              : absl::StatusOr<StoreTable::Link>(interrupted);
   if (!link.ok()) {
     PutAnswer none;
     OnSent(store, items, bytes, link.status(), none);
