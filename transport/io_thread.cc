@@ -79,6 +79,10 @@ void IoThread::PushTimerLocked(Timer timer) {
 }
 
 void IoThread::Arm(Driver& driver, const Driver::Interest& interest) {
+  MutexLock lock(mutex_);
+  Entry& entry = drivers_[driver.id()];
+  entry.driver = driver.weak_from_this();
+  // Behind the entry: an event may arrive at once, and one without a driver is lost.
   if (interest.fd >= 0) {
     epoll_event event{};
     event.events = static_cast<uint32_t>(interest.events) | EPOLLONESHOT;
@@ -87,9 +91,6 @@ void IoThread::Arm(Driver& driver, const Driver::Interest& interest) {
       epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, interest.fd, &event);
     }
   }
-  MutexLock lock(mutex_);
-  Entry& entry = drivers_[driver.id()];
-  entry.driver = driver.weak_from_this();
   if (interest.timer < entry.timer_at) {
     entry.timer_at = interest.timer;
     PushTimerLocked({interest.timer, driver.id(), nullptr});
