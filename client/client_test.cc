@@ -1,0 +1,269 @@
+// Connecting, namespaces, lookups, tickets, removal, forks: against a pool in the test's own
+// process.
+#include "client/client.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "client/testing/client_fixture.h"
+
+namespace cistern {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class ClientTest : public ClientFixture {
+ protected:
+  void Store(std::string_view key, int store = 0, uint16_t shard = 0) {
+    pool_.store(store).Add(Name(key, shard), {.bytes = PatternBytes(1, 4'096)});
+  }
+  std::vector<KeyId> Ids(const std::vector<std::string>& keys) const {
+    std::vector<KeyId> ids;
+    for (const std::string& key : keys) ids.push_back(Id(key));
+    return ids;
+  }
+};
+
+TEST_F(ClientTest, LookupFindsTheLeadingRunAndLeasesIt) {
+  Store("a");
+  Store("b", 1);
+  Store("d");
+  ASSERT_OK_AND_ASSIGN(const LookupResult result, ns_->Lookup(Ids({"a", "b", "c", "d"})));
+  EXPECT_EQ(result.leading_run, 2u);
+  EXPECT_THAT(result.present, ElementsAre(true, true, false, true));
+  EXPECT_THAT(result.leases, SizeIs(1));
+  EXPECT_EQ(result.lease_time, absl::Seconds(10));
+  ASSERT_THAT(result.store_ids, SizeIs(2));
+  EXPECT_EQ(result.store_ids[result.stores[0]], pool_.store(0).id());
+  EXPECT_EQ(result.store_ids[result.stores[1]], pool_.store(1).id());
+  EXPECT_EQ(result.stores[2], LookupResult::kNoStore);
+  EXPECT_OK(ns_->Release(result.leases));
+  EXPECT_EQ(pool_.master().released, 1);
+  const ClientStats stats = client_->stats();
+  EXPECT_EQ(stats.lookup_keys, 4u);
+  EXPECT_EQ(stats.lookup_hits, 3u);
+}
+
+TEST_F(ClientTest, KeyCountsOnlyWithAllItsShards) {
+  Store("a", 0, 4);
+  Store("a", 1, 5);
+  Store("b", 0, 4);
+  LookupOptions options;
+  options.shard_first = 4;
+  options.shard_count = 2;
+  ASSERT_OK_AND_ASSIGN(const LookupResult result, ns_->Lookup(Ids({"a", "b"}), options));
+  EXPECT_THAT(result.present, ElementsAre(true, false));
+  EXPECT_EQ(result.leading_run, 1u);
+  ASSERT_OK_AND_ASSIGN(const std::vector<bool> exists, ns_->Exists(Ids({"a", "b"}), options));
+  EXPECT_THAT(exists, ElementsAre(true, false));
+  options.shard_count = 4'093;
+  EXPECT_THAT(ns_->Lookup(Ids({"a"}), options), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(ClientTest, AMillionKeysAreSplitAndMerged) {
+  std::vector<KeyId> ids(1'000'000);
+  for (size_t i = 0; i < ids.size(); ++i) std::memcpy(ids[i].bytes.data(), &i, sizeof(i));
+  // A run of 40,000, which crosses the first split, and one far behind.
+  for (size_t i = 0; i < 40'000; ++i) pool_.master().SetLookupAnswer(ids[i], {0});
+  pool_.master().SetLookupAnswer(ids[999'999], {1});
+  LookupOptions options;
+  options.deadline = absl::Seconds(60);
+  ASSERT_OK_AND_ASSIGN(const LookupResult result, ns_->Lookup(ids, options));
+  EXPECT_EQ(result.leading_run, 40'000u);
+  EXPECT_EQ(std::count(result.present.begin(), result.present.end(), true), 40'001);
+  EXPECT_TRUE(result.present[999'999]);
+  // Where the run has ended no lease is taken.
+  EXPECT_THAT(result.leases, SizeIs(2));
+  EXPECT_EQ(pool_.master().leases, 2);
+  EXPECT_LE(pool_.master().largest_request, 32'768u);
+}
+
+TEST_F(ClientTest, StaleMapIsTakenInAndTheCallRepeated) {
+  Store("a");
+  pool_.master().BumpMap();
+  ASSERT_OK_AND_ASSIGN(const LookupResult result, ns_->Lookup(Ids({"a"})));
+  EXPECT_EQ(result.leading_run, 1u);
+  EXPECT_EQ(pool_.master().lookups, 2);
+  ASSERT_OK(ns_->Lookup(Ids({"a"})));
+  EXPECT_EQ(pool_.master().lookups, 3);
+}
+
+TEST_F(ClientTest, TicketServesAnotherClientWithoutTheMaster) {
+  Store("a", 1);
+  ASSERT_OK_AND_ASSIGN(const LookupResult found, ns_->Lookup(Ids({"a"})));
+  const std::string ticket = found.Serialize();
+  const int lookups = pool_.master().lookups;
+
+  Connect(pool_.options());
+  used_ = 0;
+  ASSERT_OK_AND_ASSIGN(const LookupResult adopted, ns_->Adopt(ticket));
+  EXPECT_EQ(adopted.leading_run, 1u);
+  EXPECT_EQ(adopted.leases, found.leases);
+  EXPECT_EQ(Get("a", 4'096).first, ChunkCode::kOk);
+  EXPECT_EQ(pool_.master().lookups, lookups);
+
+  ASSERT_OK_AND_ASSIGN(const auto other, client_->OpenNamespace("other", "v1"));
+  EXPECT_THAT(other->Adopt(ticket), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(ns_->Adopt("junk"), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(ClientTest, PrefetchWarmsTheCache) {
+  Store("a");
+  ASSERT_OK(ns_->Prefetch(Ids({"a"})));
+  EXPECT_EQ(pool_.master().leases, 0);
+  EXPECT_EQ(pool_.master().lookups, 1);
+  EXPECT_EQ(Get("a", 4'096).first, ChunkCode::kOk);
+  EXPECT_EQ(pool_.master().lookups, 1);
+}
+
+TEST_F(ClientTest, RemoveAnswersPerChunk) {
+  Store("a");
+  Store("b", 1);
+  const BatchResult result = ns_->Remove(Ids({"a", "x", "b"}));
+  EXPECT_OK(result.status);
+  EXPECT_EQ(result.items[0].code, ChunkCode::kOk);
+  EXPECT_EQ(result.items[1].code, ChunkCode::kNotFound);
+  EXPECT_EQ(result.items[2].code, ChunkCode::kOk);
+  EXPECT_EQ(pool_.store(0).size() + pool_.store(1).size(), 0u);
+}
+
+TEST_F(ClientTest, NamespacesDoNotSeeEachOther) {
+  EXPECT_EQ(Put("a", std::string(4'096, 'x')), ChunkCode::kOk);
+  ASSERT_OK_AND_ASSIGN(const auto other, client_->OpenNamespace("other", "v1"));
+  EXPECT_NE(*other->Hash("a"), Id("a"));
+  EXPECT_NE(other->id(), ns_->id());
+  ns_ = other;
+  EXPECT_EQ(Get("a", 4'096).first, ChunkCode::kNotFound);
+  EXPECT_EQ(Put("a", std::string(4'096, 'y')), ChunkCode::kOk);
+  EXPECT_EQ(Get("a", 4'096).second, std::string(4'096, 'y'));
+}
+
+TEST_F(ClientTest, OtherFingerprintIsRefusedWithBothShown) {
+  EXPECT_THAT(client_->OpenNamespace("test", "v2"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("fingerprint v1")));
+}
+
+TEST_F(ClientTest, KeysHaveOneByteTo4KiB) {
+  EXPECT_THAT(ns_->Hash(""), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_OK(ns_->Hash(std::string(4'096, 'k')));
+  EXPECT_THAT(ns_->Hash(std::string(4'097, 'k')), StatusIs(absl::StatusCode::kInvalidArgument));
+  const std::vector<std::string_view> keys = {"a", "b"};
+  std::vector<KeyId> ids;
+  ASSERT_OK(ns_->HashMany(keys, &ids));
+  EXPECT_THAT(ids, ElementsAre(Id("a"), Id("b")));
+}
+
+TEST_F(ClientTest, PingAndPoolId) {
+  EXPECT_OK(client_->Ping());
+  EXPECT_EQ(client_->pool_id(), pool_.store(0).pool_id());
+}
+
+TEST_F(ClientTest, UnregisteredBufferIsRefusedAndLayoutsNeedBuffers) {
+  const GetItem item = ItemToGet("a", 4'096);
+  buffer_ = Buffer();
+  EXPECT_EQ(ns_->BatchGet({&item, 1}).items[0].code, ChunkCode::kInvalidArgument);
+}
+
+TEST_F(ClientTest, ForkedChildIsToldAtOnceAndTheParentGoesOn) {
+  EXPECT_EQ(Put("a", std::string(4'096, 'x')), ChunkCode::kOk);
+  const GetItem item = ItemToGet("a", 4'096);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const bool told = absl::IsFailedPrecondition(ns_->BatchGet({&item, 1}).status) &&
+                      absl::IsFailedPrecondition(ns_->Lookup({&item.id, 1}).status()) &&
+                      absl::IsFailedPrecondition(client_->Ping());
+    client_.reset();  // must neither hang nor touch what the parent uses
+    _exit(told ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_EQ(Get("a", 4'096).first, ChunkCode::kOk);
+}
+
+TEST_F(ClientTest, MasterThatStopsAnsweringIsNamedAtTheDeadline) {
+  pool_.master().set_silent(true);
+  LookupOptions options;
+  options.deadline = absl::Milliseconds(100);
+  EXPECT_THAT(ns_->Lookup(Ids({"a"}), options),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr(pool_.options().master_address)));
+}
+
+TEST(ClientConnectTest, MasterThatIsNotUpIsWaitedForThenNamed) {
+  // A port that was free a moment ago.
+  uint16_t port = 0;
+  { port = FakePool(0).master().port(); }
+  ClientOptions options;
+  options.master_address = "127.0.0.1:" + std::to_string(port);
+  options.deadline = absl::Milliseconds(300);
+  const MonoTime start = Clock::Real().Mono();
+  EXPECT_THAT(Client::Connect(options),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr(options.master_address)));
+  const absl::Duration took = Clock::Real().Mono() - start;
+  EXPECT_GE(took, absl::Milliseconds(290));
+  EXPECT_LT(took, absl::Milliseconds(300 + 150 + 100));
+  // Lazily it cannot fail; the first call does.
+  options.lazy = true;
+  ASSERT_OK_AND_ASSIGN(const auto client, Client::Connect(options));
+  EXPECT_THAT(client->Ping(), StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST(ClientConnectTest, MasterThatComesUpLaterIsFound) {
+  uint16_t port = 0;
+  { port = FakePool(0).master().port(); }
+  ClientOptions options;
+  options.master_address = "127.0.0.1:" + std::to_string(port);
+  options.lazy = true;
+  ASSERT_OK_AND_ASSIGN(const auto client, Client::Connect(options));
+  absl::Status status;
+  std::thread caller([&] { status = client->Ping(); });
+  std::vector<std::unique_ptr<FakeStore>> no_stores;
+  FakeMaster master(&no_stores);
+  master.Start("", PoolId{}, port);
+  caller.join();
+  EXPECT_OK(status);
+}
+
+TEST(ClientConnectTest, TokenIsNeeded) {
+  TempDir dir;
+  WriteFile(dir / "token", std::string(32, 'k'), 0600);
+  WriteFile(dir / "wrong", std::string(32, 'w'), 0600);
+  WriteFile(dir / "open", std::string(32, 'k'), 0644);
+  FakePool pool(1, std::string(32, 'k'));
+  ClientOptions options = pool.options();
+  options.pool_token_file = dir / "token";
+  EXPECT_OK(Client::Connect(options));
+  options.pool_token_file = dir / "wrong";
+  EXPECT_THAT(Client::Connect(options), StatusIs(absl::StatusCode::kPermissionDenied));
+  options.pool_token_file = "";
+  EXPECT_THAT(Client::Connect(options), StatusIs(absl::StatusCode::kPermissionDenied));
+  options.pool_token_file = dir / "open";
+  EXPECT_THAT(Client::Connect(options),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("chmod 600")));
+}
+
+TEST(ClientConnectTest, BadOptionsAreRefused) {
+  for (const char* address : {"", "host", "host:", ":7600", "host:0", "host:70000", "::1:7600"}) {
+    ClientOptions options;
+    options.master_address = address;
+    options.lazy = true;
+    EXPECT_THAT(Client::Connect(options), StatusIs(absl::StatusCode::kInvalidArgument)) << address;
+  }
+  ClientOptions options;
+  options.lazy = true;
+  options.master_address = "[::1]:7600";
+  EXPECT_OK(Client::Connect(options));
+  options.connections_per_store = 0;
+  EXPECT_THAT(Client::Connect(options), StatusIs(absl::StatusCode::kInvalidArgument));
+  options.connections_per_store = 1;
+  options.wire = Wire::kRdma;
+  EXPECT_THAT(Client::Connect(options), StatusIs(absl::StatusCode::kUnimplemented));
+}
+
+}  // namespace
+}  // namespace cistern

@@ -1,0 +1,299 @@
+#include "client/testing/fake_store.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/columns.h"
+#include "base/key_hash.h"
+#include "base/status.h"
+#include "transport/tcp/tcp.h"
+
+namespace cistern {
+
+using transport::FrameType;
+using transport::ServerCall;
+
+namespace {
+
+std::pair<std::string, uint16_t> KeyOf(const ChunkName& name) {
+  return {std::string(name.id.view()), name.shard.value};
+}
+
+class StringSource final : public transport::PayloadSource {
+ public:
+  explicit StringSource(std::string data) : data_(std::move(data)) {}
+  uint64_t remaining() const override { return data_.size() - position_; }
+  void NextPieces(size_t max_bytes, size_t, std::vector<iovec>* out) override {
+    const size_t n = std::min<size_t>(max_bytes, remaining());
+    out->push_back({data_.data() + position_, n});
+    position_ += n;
+  }
+
+ private:
+  std::string data_;
+  size_t position_ = 0;
+};
+
+class StringSink final : public transport::PayloadSink {
+ public:
+  explicit StringSink(size_t bytes) : data_(bytes, '\0') {}
+  void NextBuffers(size_t max_bytes, size_t, std::vector<iovec>* out) override {
+    const size_t n = std::min(max_bytes, data_.size() - landed_);
+    if (n > 0) out->push_back({data_.data() + landed_, n});
+  }
+  absl::Status Landed(size_t bytes) override {
+    landed_ += bytes;
+    return absl::OkStatus();
+  }
+  const std::string& data() const { return data_; }
+
+ private:
+  std::string data_;
+  size_t landed_ = 0;
+};
+
+// A column of `n` elements from a request that this library made: it is sound.
+template <typename T>
+Column<T> Read(const std::string& bytes, size_t n) {
+  return *Column<T>::Parse(bytes, n, "test", true, true);
+}
+
+PartLayout LayoutOf(const FakeStore::Chunk& chunk) {
+  return *PartLayout::Make(chunk.bytes.size(), chunk.part_bytes);
+}
+
+std::vector<PartDigest> DigestsOf(const FakeStore::Chunk& chunk) {
+  ChunkDigester digester(LayoutOf(chunk));
+  digester.Update(chunk.bytes.data(), chunk.bytes.size());
+  return {digester.parts().begin(), digester.parts().end()};
+}
+
+// What of a chunk a request asks for: bytes, and the parts wholly inside them.
+struct Selection {
+  uint64_t begin, end;
+  uint32_t first_part, end_part;
+};
+Selection Select(const wire::GetRequest& request, size_t i, size_t n, const PartLayout& layout) {
+  Selection s{0, layout.length, 0, layout.count};
+  if (!request.range_lengths().empty()) {
+    s.begin = Read<uint64_t>(request.range_offsets(), n)[i];
+    s.end = s.begin + Read<uint32_t>(request.range_lengths(), n)[i];
+  } else if (request.first_part() > 0 || request.part_count() > 0) {
+    s.begin = layout.PartBegin(request.first_part());
+    if (request.part_count() > 0) {
+      s.end =
+          std::min(layout.length, layout.PartBegin(request.first_part() + request.part_count()));
+    }
+  }
+  s.first_part = static_cast<uint32_t>(RoundUp(s.begin, layout.part_bytes) / layout.part_bytes);
+  s.end_part =
+      s.end == layout.length ? layout.count : static_cast<uint32_t>(s.end / layout.part_bytes);
+  return s;
+}
+
+}  // namespace
+
+FakeStore::FakeStore() : id_(RandomId<StoreId>()) {}
+FakeStore::~FakeStore() { Stop(); }
+
+void FakeStore::Start(const std::string& token, uint16_t port) {
+  RandomBytes(&incarnation_, sizeof(incarnation_));
+  transport::TcpServerOptions options;
+  options.port = port;
+  options.io_threads = 1;
+  options.identity.kind = wire::PEER_STORE;
+  options.identity.token = token;
+  options.identity.pool_id = pool_id_;
+  options.identity.peer_id = std::string(id_.view());
+  options.identity.incarnation = incarnation_;
+  auto server = transport::ListenTcp(options, this);
+  CISTERN_CHECK(server.ok());
+  server_ = std::move(*server);
+}
+
+void FakeStore::Stop() {
+  if (server_ != nullptr) server_->Stop();
+  MutexLock lock(mutex_);
+  held_.clear();
+}
+
+bool FakeStore::Has(const ChunkName& name) const {
+  MutexLock lock(mutex_);
+  return chunks_.count(KeyOf(name)) > 0;
+}
+void FakeStore::Add(const ChunkName& name, Chunk chunk) {
+  MutexLock lock(mutex_);
+  chunks_[KeyOf(name)] = std::move(chunk);
+}
+bool FakeStore::Erase(const ChunkName& name) {
+  MutexLock lock(mutex_);
+  return chunks_.erase(KeyOf(name)) > 0;
+}
+size_t FakeStore::size() const {
+  MutexLock lock(mutex_);
+  return chunks_.size();
+}
+
+void FakeStore::Hold(std::shared_ptr<ServerCall> call) {
+  call->OnAbort([this](absl::Status) { ++cancelled; });
+  MutexLock lock(mutex_);
+  held_.push_back(std::move(call));
+}
+
+void FakeStore::OnRequest(std::unique_ptr<ServerCall> call) {
+  switch (call->type()) {
+    case FrameType::kBindNamespace:
+      return Bind(std::move(call));
+    case FrameType::kGet:
+      ++gets;
+      if (get_fault_ == Fault::kNever) return Hold(std::move(call));
+      return Get(std::move(call));
+    case FrameType::kPut:
+      ++puts;
+      if (put_fault_ == Fault::kNever) return Hold(std::move(call));
+      return Put(std::move(call));
+    case FrameType::kReportBad:
+      ++bad_reports;
+      return call->Reply(FrameType::kReportBadReply, "", true);
+    default:
+      return call->Fail(absl::UnimplementedError("not in this fake"));
+  }
+}
+
+void FakeStore::Bind(std::unique_ptr<ServerCall> call) {
+  auto& state = call->connection().user_state;
+  if (state == nullptr) state = std::make_shared<uint32_t>(0);
+  wire::NamespaceBound bound;
+  bound.set_ns_ref(++*static_cast<uint32_t*>(state.get()));
+  call->Reply(FrameType::kNamespaceBound, bound.SerializeAsString(), true);
+}
+
+void FakeStore::Get(std::unique_ptr<ServerCall> call) {
+  const Fault fault = get_fault_;
+  if (fault == Fault::kError) return call->Fail(absl::UnavailableError("fault"));
+  wire::GetRequest request;
+  CISTERN_CHECK(request.ParseFromString(std::string(call->meta())));
+  const size_t n = request.ids().size() / KeyId::kBytes;
+  const auto targets = Read<uint32_t>(request.target_lengths(), n);
+  wire::GetHead head;
+  ColumnWriter<uint8_t> statuses(head.mutable_statuses(), n);
+  ColumnWriter<uint32_t> lengths(head.mutable_lengths(), n);
+  ColumnWriter<uint32_t> parts(head.mutable_part_bytes(), n);
+  ColumnWriter<uint64_t> roots(head.mutable_roots(), n);
+  ColumnWriter<uint8_t> kinds(head.mutable_digest_kinds(), n);
+  std::string payload;
+  for (size_t i = 0; i < n; ++i) {
+    ChunkName name;
+    name.id = KeyId::FromBytes(request.ids().data() + 16 * i);
+    name.shard = Shard(Read<uint16_t>(request.shards(), n)[i]);
+    MutexLock lock(mutex_);
+    auto found = chunks_.find(KeyOf(name));
+    if (found == chunks_.end() || fault == Fault::kMiss) {
+      statuses.Set(i, wire::CHUNK_NOT_FOUND);
+      continue;
+    }
+    const auto served = fault == Fault::kOtherChunk
+                            ? std::find_if(chunks_.begin(), chunks_.end(),
+                                           [&](const auto& c) { return c.first != found->first; })
+                            : found;
+    CISTERN_CHECK(served != chunks_.end());
+    const Chunk& chunk = served->second;
+    const PartLayout layout = LayoutOf(chunk);
+    const std::vector<PartDigest> digests = DigestsOf(chunk);
+    const Selection s = Select(request, i, n, layout);
+    lengths.Set(i, static_cast<uint32_t>(chunk.bytes.size()));
+    if (s.end - s.begin != targets[i] && !(request.any_length() && s.end - s.begin <= targets[i])) {
+      statuses.Set(i, wire::CHUNK_INVALID_ARGUMENT);
+      continue;
+    }
+    const ChunkName served_name{KeyId::FromBytes(served->first.first.data()),
+                                Shard(served->first.second)};
+    parts.Set(i, static_cast<uint32_t>(layout.part_bytes));
+    roots.Set(i, RootDigest(digests, layout.length, served_name));
+    kinds.Set(i, chunk.digests ? wire::DIGEST_PRODUCER : wire::DIGEST_NONE);
+    if (chunk.digests && s.end_part > s.first_part) {
+      payload.append(reinterpret_cast<const char*>(digests.data() + s.first_part),
+                     8 * (s.end_part - s.first_part));
+    }
+    payload.append(chunk.bytes, s.begin, s.end - s.begin);
+    if (fault == Fault::kFlippedByte) payload.back() = static_cast<char>(payload.back() ^ 1);
+  }
+  head.set_payload_bytes(payload.size() + (fault == Fault::kLies ? 1 : 0));
+  if (fault == Fault::kBadColumns) head.mutable_statuses()->pop_back();
+  if (fault == Fault::kHalf) payload.resize(payload.size() / 2);
+  if (payload.size() <= transport::kInlinePayloadBytes && fault == Fault::kNone) {
+    return call->Reply(FrameType::kGetHead, head.SerializeAsString(), true,
+                       payload.empty() ? nullptr : std::make_unique<StringSource>(payload));
+  }
+  call->Reply(FrameType::kGetHead, head.SerializeAsString(), false,
+              std::make_unique<StringSource>(std::move(payload)));
+  call->Reply(FrameType::kGetDone, "", true);
+}
+
+void FakeStore::Put(std::shared_ptr<ServerCall> call) {
+  const Fault fault = put_fault_;
+  if (fault == Fault::kError) return call->Fail(absl::UnavailableError("fault"));
+  wire::PutRequest request;
+  CISTERN_CHECK(request.ParseFromString(std::string(call->meta())));
+  const size_t n = request.ids().size() / KeyId::kBytes;
+  std::string statuses(n, static_cast<char>(wire::CHUNK_OK));
+  uint64_t wanted = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const ChunkName name{KeyId::FromBytes(request.ids().data() + 16 * i),
+                         Shard(Read<uint16_t>(request.shards(), n)[i])};
+    if (fault == Fault::kFull) {
+      statuses[i] = static_cast<char>(wire::CHUNK_RESOURCE_EXHAUSTED);
+    } else if (Has(name)) {
+      statuses[i] = static_cast<char>(wire::CHUNK_PRESENT);
+    }
+    if (statuses[i] != wire::CHUNK_OK && !request.payload_inline()) continue;
+    const uint32_t length = Read<uint32_t>(request.lengths(), n)[i];
+    const PartLayout layout = *PartLayout::Make(length, request.part_bytes());
+    wanted += length + (request.digest() == wire::DIGEST_NONE ? 0 : 8 * layout.count);
+  }
+  if (fault == Fault::kBadColumns) statuses.pop_back();
+  if (!request.payload_inline()) {
+    wire::PutReady ready;
+    ready.set_statuses(statuses);
+    ready.set_payload_bytes(wanted);
+    call->Reply(FrameType::kPutReady, ready.SerializeAsString(), false);
+  }
+  auto sink = std::make_shared<StringSink>(wanted);
+  call->ReceivePayload(wanted, sink.get(),
+                       [this, call, request, statuses, sink](const absl::Status& status) {
+                         if (!status.ok()) return;
+                         payload_bytes_in += sink->data().size();
+                         FinishPut(call, request, statuses, sink->data());
+                       });
+}
+
+void FakeStore::FinishPut(const std::shared_ptr<ServerCall>& call, const wire::PutRequest& request,
+                          const std::string& ready, const std::string& payload) {
+  const size_t n = request.ids().size() / KeyId::kBytes;
+  std::string statuses = ready;
+  size_t at = 0;
+  for (size_t i = 0; i < ready.size(); ++i) {
+    if (ready[i] != wire::CHUNK_OK && !request.payload_inline()) continue;
+    Chunk chunk;
+    chunk.part_bytes = request.part_bytes();
+    chunk.digests = request.digest() != wire::DIGEST_NONE;
+    chunk.bytes = payload.substr(at, Read<uint32_t>(request.lengths(), n)[i]);
+    at += chunk.bytes.size();
+    if (chunk.digests) {
+      const std::vector<PartDigest> digests = DigestsOf(chunk);
+      if (std::memcmp(payload.data() + at, digests.data(), 8 * digests.size()) != 0) {
+        statuses[i] = static_cast<char>(wire::CHUNK_DATA_LOSS);
+      }
+      at += 8 * digests.size();
+    }
+    if (statuses[i] != wire::CHUNK_OK) continue;
+    Add({KeyId::FromBytes(request.ids().data() + 16 * i),
+         Shard(Read<uint16_t>(request.shards(), n)[i])},
+        std::move(chunk));
+  }
+  wire::PutDone done;
+  done.set_statuses(statuses);
+  call->Reply(FrameType::kPutDone, done.SerializeAsString(), true);
+}
+
+}  // namespace cistern

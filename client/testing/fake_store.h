@@ -1,0 +1,96 @@
+// A store in the test's own process, with the real protocol and answers that a real one must never
+// give.
+#ifndef CISTERN_CLIENT_TESTING_FAKE_STORE_H_
+#define CISTERN_CLIENT_TESTING_FAKE_STORE_H_
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/digest.h"
+#include "base/ids.h"
+#include "base/mutex.h"
+#include "proto/data.pb.h"
+#include "transport/server.h"
+
+namespace cistern {
+
+// Thread-safe.
+class FakeStore final : public transport::RequestHandler {
+ public:
+  // What is done to gets, or puts, from now on.
+  enum class Fault {
+    kNone,
+    kNever,        // takes the request and never answers
+    kError,        // Unavailable
+    kMiss,         // NotFound for every chunk
+    kFull,         // puts: ResourceExhausted for every chunk
+    kFlippedByte,  // gets: one byte of the payload is wrong
+    kOtherChunk,   // gets: another chunk's bytes, with that one's digests and root
+    kBadColumns,   // an answer for fewer chunks than were asked for
+    kHalf,         // gets: half of the payload that the head announced, then the end
+    kLies,         // gets: the head announces more bytes than its chunks have
+  };
+
+  struct Chunk {
+    std::string bytes;
+    uint32_t part_bytes = 0;
+    bool digests = true;
+    uint64_t version = 1;
+  };
+
+  FakeStore();
+  ~FakeStore() override;
+
+  // Starts to listen, on `port` or any. Stop() may be followed by another Start().
+  void Start(const std::string& token, uint16_t port = 0);
+  void Stop();
+  uint16_t port() const { return server_->port(); }
+  const StoreId& id() const { return id_; }
+  uint64_t incarnation() const { return incarnation_; }
+  const PoolId& pool_id() const { return pool_id_; }
+  void set_pool_id(const PoolId& id) { pool_id_ = id; }
+
+  void set_get_fault(Fault fault) { get_fault_ = fault; }
+  void set_put_fault(Fault fault) { put_fault_ = fault; }
+
+  bool Has(const ChunkName& name) const;
+  void Add(const ChunkName& name, Chunk chunk);
+  bool Erase(const ChunkName& name);
+  size_t size() const;
+
+  // Requests seen.
+  std::atomic<int> gets{0};
+  std::atomic<int> puts{0};
+  std::atomic<int> bad_reports{0};
+  std::atomic<int> cancelled{0};
+  std::atomic<uint64_t> payload_bytes_in{0};
+
+  void OnRequest(std::unique_ptr<transport::ServerCall> call) override;
+
+ private:
+  void Bind(std::unique_ptr<transport::ServerCall> call);
+  void Get(std::unique_ptr<transport::ServerCall> call);
+  void Put(std::shared_ptr<transport::ServerCall> call);
+  void FinishPut(const std::shared_ptr<transport::ServerCall>& call, const wire::PutRequest& put,
+                 const std::string& statuses, const std::string& payload);
+  void Hold(std::shared_ptr<transport::ServerCall> call);
+
+  const StoreId id_;
+  PoolId pool_id_;
+  uint64_t incarnation_ = 0;
+  std::unique_ptr<transport::WireServer> server_;
+  std::atomic<Fault> get_fault_{Fault::kNone};
+  std::atomic<Fault> put_fault_{Fault::kNone};
+
+  mutable Mutex mutex_;
+  std::map<std::pair<std::string, uint16_t>, Chunk> chunks_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<transport::ServerCall>> held_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace cistern
+
+#endif  // CISTERN_CLIENT_TESTING_FAKE_STORE_H_
