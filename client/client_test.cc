@@ -64,18 +64,18 @@ TEST_F(ClientTest, KeyCountsOnlyWithAllItsShards) {
   EXPECT_THAT(ns_->Lookup(Ids({"a"}), options), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-TEST_F(ClientTest, AMillionKeysAreSplitAndMerged) {
-  std::vector<KeyId> ids(1'000'000);
+TEST_F(ClientTest, ManyKeysAreSplitAndMerged) {
+  std::vector<KeyId> ids(100'000);
   for (size_t i = 0; i < ids.size(); ++i) std::memcpy(ids[i].bytes.data(), &i, sizeof(i));
   // A run of 40,000, which crosses the first split, and one far behind.
   for (size_t i = 0; i < 40'000; ++i) pool_.master().SetLookupAnswer(ids[i], {0});
-  pool_.master().SetLookupAnswer(ids[999'999], {1});
+  pool_.master().SetLookupAnswer(ids[99'999], {1});
   LookupOptions options;
-  options.deadline = absl::Seconds(60);
+  options.deadline = absl::Seconds(30);
   ASSERT_OK_AND_ASSIGN(const LookupResult result, ns_->Lookup(ids, options));
   EXPECT_EQ(result.leading_run, 40'000u);
   EXPECT_EQ(std::count(result.present.begin(), result.present.end(), true), 40'001);
-  EXPECT_TRUE(result.present[999'999]);
+  EXPECT_TRUE(result.present[99'999]);
   // Where the run has ended no lease is taken.
   EXPECT_THAT(result.leases, SizeIs(2));
   EXPECT_EQ(pool_.master().leases, 2);
@@ -190,8 +190,9 @@ TEST_F(ClientTest, MasterThatStopsAnsweringIsNamedAtTheDeadline) {
   pool_.master().set_silent(true);
   LookupOptions options;
   options.deadline = absl::Milliseconds(100);
-  EXPECT_THAT(ns_->Lookup(Ids({"a"}), options),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr(pool_.options().master_address)));
+  EXPECT_THAT(
+      ns_->Lookup(Ids({"a"}), options),
+      StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr(pool_.options().master_address)));
 }
 
 TEST(ClientConnectTest, MasterThatIsNotUpIsWaitedForThenNamed) {
