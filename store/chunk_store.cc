@@ -30,6 +30,15 @@ ChunkStore::SegmentState::SegmentState(std::unique_ptr<Segment> s, uint32_t firs
       headers(segment->headers()),
       first_entry(first) {}
 
+void ChunkStore::SegmentState::NoteExtent(const Extent& extent, uint32_t entry) {
+  by_address.emplace(static_cast<uint32_t>(extent.offset / Extent::kAlignment),
+                     Neighbour{entry, static_cast<uint32_t>(extent.bytes / Extent::kAlignment)});
+}
+
+void ChunkStore::SegmentState::ForgetExtent(const Extent& extent) {
+  CISTERN_CHECK(by_address.erase(static_cast<uint32_t>(extent.offset / Extent::kAlignment)) == 1);
+}
+
 absl::StatusOr<std::unique_ptr<ChunkStore>> ChunkStore::Create(
     const ChunkStoreOptions& options, std::vector<std::unique_ptr<Segment>> segments,
     std::unique_ptr<VersionCeiling> versions, absl::Time now) {
@@ -156,6 +165,7 @@ void ChunkStore::EnterRecoveredLocked(const ScannedHeader& scanned) {
   e.expiry_unix_s =
       static_cast<uint32_t>(std::min<uint64_t>((f.expiry_unix_ms + 999) / 1000, 0xFFFFFFFF));
   e.state = ChunkEntry::State::kCommitted;
+  segments_[scanned.segment].NoteExtent(f.extent, entry);
   table_.Link(entry);
   table_.PushYoungest(entry);
   if (e.expiry_unix_s != 0) expiries_.Add(e.expiry_unix_s, {entry, f.version});

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -174,7 +175,7 @@ struct CommitOptions {
 struct EvictResult {
   uint64_t chunks = 0;
   uint64_t bytes = 0;      // of their extents
-  bool satisfied = false;  // the bytes were freed and the extent fits
+  bool satisfied = false;  // the bytes were freed, and a free extent is as large as was asked
 };
 
 struct RecoveryReport {
@@ -202,6 +203,9 @@ struct ChunkStoreOptions {
   uint64_t hash_seed = 0;                           // random per process
 };
 
+// Memory per chunk beside its 128 bytes of header in the segment: 60 to 64 bytes in ChunkTable and
+// some 16 in the map of neighbours.
+//
 // Promises the invariants of the segment: a chunk is readable only when committed with all its
 // bytes; an extent is allocatable only when its header is freed and its last reader gone; used
 // bytes are the sum of the extents handed out.
@@ -280,8 +284,9 @@ class ChunkStore {
   size_t ExpireDue(absl::Time now, size_t max);
   // When ExpireDue has something to do; InfiniteFuture = nothing.
   absl::Time NextExpiry() const;
-  // Frees at least `bytes` and, if it can, makes an extent of `extent_bytes` fit (0 = any): oldest
-  // first; what was read since it was last looked at goes back to the young end once; what was read
+  // Frees at least `bytes`, oldest first, each time with as many of the victim's neighbours as make
+  // a hole of `extent_bytes` (0 = none): without them a large extent would cost far more than its
+  // size. What was read since it was last looked at goes back to the young end once; what was read
   // in the last `spare_recent`, or is being read, stays.
   EvictResult EvictSelf(uint64_t bytes, uint64_t extent_bytes, wire::Cause cause, absl::Time now);
   // Bytes by which free space is below the reserve; 0 = there is enough.
@@ -312,6 +317,14 @@ class ChunkStore {
     ExtentAllocator extents;
     HeaderTable headers;
     uint32_t first_entry;
+    // Every extent handed out, by its offset in pages: who lies beside whom.
+    struct Neighbour {
+      uint32_t entry = 0;
+      uint32_t pages = 0;
+    };
+    absl::btree_map<uint32_t, Neighbour> by_address;
+    void NoteExtent(const Extent& extent, uint32_t entry);
+    void ForgetExtent(const Extent& extent);
     absl::flat_hash_map<uint32_t, uint32_t> namespace_slot;  // namespace index -> slot
     std::vector<uint32_t> free_slots;
   };
@@ -369,6 +382,10 @@ class ChunkStore {
   void RemoveLocked(uint32_t entry, wire::Cause cause, bool silent = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RecycleLocked(uint32_t entry, const Extent& extent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool EvictableLocked(const ChunkEntry& e, int64_t now_s) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EvictAroundLocked(uint32_t anchor, uint64_t extent_bytes, wire::Cause cause, int64_t now_s,
+                         EvictResult* result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool RoomMadeLocked(const EvictResult& so_far, uint64_t bytes, uint64_t extent_bytes) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -174,6 +174,7 @@ void ChunkStore::ReserveLocked(NamespaceIndex ns, const PutItem& item, const Put
   e.state = ChunkEntry::State::kWriting;
   e.last_access_unix_s = static_cast<uint32_t>(options.batch);
   e.expiry_unix_s = item.index;
+  best->NoteExtent(extent, entry);
   table_.Link(entry);
   inflight_bytes_ += extent.bytes;
   ++inflight_chunks_;

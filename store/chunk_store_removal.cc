@@ -1,6 +1,9 @@
 // ChunkStore: everything that takes chunks away.
 #include <algorithm>
+#include <iterator>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "store/chunk_store.h"
@@ -13,6 +16,8 @@ constexpr size_t kLooksPerHold = 256;
 // With as many looks beyond four for each chunk evicted, the evictor stops sparing what was read
 // since it last came by.
 constexpr uint64_t kSparingLooks = 1024;
+// Chunks evicted together to make one hole, in one hold of the mutex.
+constexpr size_t kMaxHoleChunks = 8192;
 
 }  // namespace
 
@@ -55,6 +60,7 @@ void ChunkStore::RemoveLocked(uint32_t entry, wire::Cause cause, bool silent) {
 void ChunkStore::RecycleLocked(uint32_t entry, const Extent& extent) {
   SegmentState& segment = SegmentOfLocked(entry);
   table_.at(entry).state = ChunkEntry::State::kFree;
+  segment.ForgetExtent(extent);
   segment.extents.Free(extent);
   segment.headers.Recycle(HeaderOf(segment, entry));
 }
@@ -121,10 +127,67 @@ bool ChunkStore::RoomMadeLocked(const EvictResult& so_far, uint64_t bytes,
   });
 }
 
+bool ChunkStore::EvictableLocked(const ChunkEntry& e, int64_t now_s) const {
+  if (e.state != ChunkEntry::State::kCommitted || e.refcount != 0) return false;
+  if ((e.shard_and_flags & ChunkEntry::kEverRead) == 0) return true;
+  const int64_t age_s = now_s - int64_t{e.last_access_unix_s};
+  const int64_t spare_s = absl::ToInt64Seconds(options_.spare_recent);
+  // An access in the future means that the clock was set back.
+  return age_s >= spare_s || age_s <= -spare_s;
+}
+
+void ChunkStore::EvictAroundLocked(uint32_t anchor, uint64_t extent_bytes, wire::Cause cause,
+                                   int64_t now_s, EvictResult* result) {
+  SegmentState& segment = SegmentOfLocked(anchor);
+  auto& all = segment.by_address;
+  const Extent range{segment.segment->layout().payload_offset,
+                     segment.segment->layout().payload_bytes()};
+  const auto begin_of = [](auto it) { return uint64_t{it->first} * Extent::kAlignment; };
+  const auto end_of = [](auto it) {
+    return (uint64_t{it->first} + it->second.pages) * Extent::kAlignment;
+  };
+  const auto may_go = [&](auto it) {
+    mutex_.AssertHeld();
+    return EvictableLocked(table_.at(it->second.entry), now_s);
+  };
+  // What was not read since it was last looked at goes first, then what is older.
+  const auto rank = [&](auto it) {
+    mutex_.AssertHeld();
+    const ChunkEntry& e = table_.at(it->second.entry);
+    return std::tuple(e.touched, e.last_access_unix_s, e.version());
+  };
+  const Extent own = segment.headers.Read(HeaderOf(segment, anchor)).extent;
+  auto first = all.find(static_cast<uint32_t>(own.offset / Extent::kAlignment));
+  auto end = std::next(first);  // the hole takes [first, end) and the free space on both sides
+  std::vector<uint32_t> victims = {anchor};
+  while (true) {
+    const uint64_t left = first == all.begin() ? range.offset : end_of(std::prev(first));
+    const uint64_t right = end == all.end() ? range.end() : begin_of(end);
+    if (right - left >= extent_bytes) break;
+    const bool left_may = first != all.begin() && may_go(std::prev(first));
+    const bool right_may = end != all.end() && may_go(end);
+    if ((!left_may && !right_may) || victims.size() == kMaxHoleChunks) {
+      victims = {anchor};  // no hole of that size here: only the oldest goes
+      break;
+    }
+    if (left_may && (!right_may || rank(std::prev(first)) < rank(end))) {
+      --first;
+      victims.push_back(first->second.entry);
+    } else {
+      victims.push_back(end->second.entry);
+      ++end;
+    }
+  }
+  for (const uint32_t victim : victims) {
+    result->bytes += segment.headers.Read(HeaderOf(segment, victim)).extent.bytes;
+    ++result->chunks;
+    RemoveLocked(victim, cause);
+  }
+}
+
 EvictResult ChunkStore::EvictSelf(uint64_t bytes, uint64_t extent_bytes, wire::Cause cause,
                                   absl::Time now) {
   const int64_t now_s = absl::ToUnixSeconds(now);
-  const int64_t spare_s = absl::ToInt64Seconds(options_.spare_recent);
   EvictResult result;
   uint64_t looks = 0;
   uint64_t looks_without_sparing = 0;
@@ -137,21 +200,16 @@ EvictResult ChunkStore::EvictSelf(uint64_t bytes, uint64_t extent_bytes, wire::C
       ChunkEntry& e = table_.at(entry);
       const bool sparing = looks < 4 * result.chunks + kSparingLooks;
       if (!sparing && ++looks_without_sparing > table_.listed_count()) return result;
-      const int64_t age_s = now_s - int64_t{e.last_access_unix_s};
-      // An access in the future means that the clock was set back.
-      const bool recent =
-          (e.shard_and_flags & ChunkEntry::kEverRead) != 0 && age_s < spare_s && age_s > -spare_s;
-      if (e.refcount != 0 || recent || (sparing && e.touched)) {
+      if (!EvictableLocked(e, now_s) || (sparing && e.touched)) {
         e.touched = false;
         table_.RemoveFromList(entry);
         table_.PushYoungest(entry);
         continue;
       }
-      SegmentState& segment = SegmentOfLocked(entry);
-      result.bytes += segment.headers.Read(HeaderOf(segment, entry)).extent.bytes;
-      ++result.chunks;
-      RemoveLocked(entry, cause);
       looks_without_sparing = 0;
+      const uint64_t before = result.chunks;
+      EvictAroundLocked(entry, extent_bytes, cause, now_s, &result);
+      if (result.chunks - before >= kLooksPerHold) break;  // let others in
     }
   }
 }

@@ -327,6 +327,42 @@ TEST_F(ChunkStoreTest, SelfEvictionGoesOnUntilAnExtentFits) {
   EXPECT_NE(Put(1000, kMiB), Version(0));
 }
 
+TEST_F(ChunkStoreTest, SelfEvictionMakesAHoleAroundTheOldest) {
+  Open();
+  constexpr uint64_t kLength = 512 << 10;
+  uint64_t n = 0;
+  while (Put(n, kLength) != Version(0)) ++n;
+  // Every second chunk is put anew, so that no two neighbours are of like age.
+  for (uint64_t odd = 1; odd < n; odd += 2) {
+    store_->Remove(ns_, NameOf(odd), Version(0), wire::CAUSE_REMOVED);
+    now_ += absl::Seconds(1);
+    ASSERT_NE(Put(100 + odd, kLength), Version(0));
+  }
+  // By age alone all of 0, 2, 4, ... would go before two neighbours are free.
+  const EvictResult result = store_->EvictSelf(1, 2 * kLength, wire::CAUSE_EVICT_SELF, now_);
+  EXPECT_TRUE(result.satisfied);
+  EXPECT_EQ(result.chunks, 2u);
+  EXPECT_FALSE(Has(0));
+  EXPECT_FALSE(Has(101));
+  EXPECT_TRUE(Has(2));
+}
+
+TEST_F(ChunkStoreTest, HoleIsMadeBesideWhatIsBeingReadNotThroughIt) {
+  Open();
+  constexpr uint64_t kLength = 512 << 10;
+  uint64_t n = 0;
+  while (Put(n, kLength) != Version(0)) ++n;
+  const ChunkRef ref = store_->Acquire(ns_, NameOf(1), now_);
+  now_ += absl::Minutes(1);
+  // 0 has 1 beside it and nothing else; 2 and 3 make the hole.
+  EXPECT_TRUE(store_->EvictSelf(1, 2 * kLength, wire::CAUSE_EVICT_SELF, now_).satisfied);
+  EXPECT_FALSE(Has(0));
+  EXPECT_TRUE(Has(1));
+  EXPECT_FALSE(Has(2));
+  EXPECT_FALSE(Has(3));
+  EXPECT_TRUE(Has(4));
+}
+
 TEST_F(ChunkStoreTest, ReserveDeficitIsWhatIsMissingToOnePercentFree) {
   Open();
   EXPECT_EQ(store_->ReserveDeficit(), 0u);

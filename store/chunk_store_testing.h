@@ -81,7 +81,7 @@ class ChunkStoreTestBase : public testing::Test {
  protected:
   void Open(const StoreSetup& setup = {}) {
     store_.reset();
-    auto store = OpenStore(folder_, setup);
+    auto store = OpenStore(dir_, setup);
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
     ns_ = *store_->BindNamespace(TestNamespace("model"));
@@ -115,7 +115,7 @@ class ChunkStoreTestBase : public testing::Test {
     }
   }
 
-  TempDir folder_;
+  TempDir dir_;
   std::unique_ptr<ChunkStore> store_;
   NamespaceIndex ns_;
   RoomNeeded room_;
