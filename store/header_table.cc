@@ -120,7 +120,7 @@ void HeaderTable::Commit(HeaderIndex index, const HeaderFields& fields) {
   std::atomic_ref<uint32_t>(header.last_access_unix_s)
       .store(fields.last_access_unix_s, std::memory_order_relaxed);
   (void)CISTERN_FAULT("store.header.filled");
-  std::atomic_thread_fence(std::memory_order_release);
+  OrderStores();
   StoreWord(index.value, PackHeaderWord(HeaderState::kCommitted, HeaderWordGeneration(word)));
   (void)CISTERN_FAULT("store.header.committed");
 }

@@ -2,7 +2,7 @@
 // against a kill.
 //
 //   reserve  store the word {writing, g}
-//   commit   fill bytes 8..123, release fence, store the word {committed, g}
+//   commit   fill bytes 8..123, store the word {committed, g} with release
 //   free     store the word {free, g+1}: the CRC, which covers the generation, fails from here on.
 //            The extent is given back only when the last reader is gone.
 //

@@ -79,11 +79,11 @@ void WriteNamespaceSlot(const NamespaceRecord& record, NamespaceSlot* slot) {
   image.crc32c = SlotCrc(image);
 
   StoreMagic(slot, 0);
-  std::atomic_thread_fence(std::memory_order_release);
+  OrderStores();
   constexpr size_t kBody = offsetof(NamespaceSlot, crc32c);
   std::memcpy(reinterpret_cast<char*>(slot) + kBody, reinterpret_cast<const char*>(&image) + kBody,
               sizeof(image) - kBody);
-  std::atomic_thread_fence(std::memory_order_release);
+  OrderStores();
   StoreMagic(slot, kNamespaceSlotMagic);
 }
 

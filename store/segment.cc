@@ -182,7 +182,7 @@ absl::Status Segment::Format(const SegmentOptions& options, absl::Time now) {
   Superblock* superblock = reinterpret_cast<Superblock*>(base_);
   std::memcpy(base_ + sizeof(image.magic), reinterpret_cast<char*>(&image) + sizeof(image.magic),
               sizeof(image) - sizeof(image.magic));
-  std::atomic_thread_fence(std::memory_order_release);
+  OrderStores();
   std::atomic_ref<uint64_t>(superblock->magic).store(kSegmentMagic, std::memory_order_release);
   return absl::OkStatus();
 }

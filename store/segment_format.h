@@ -190,6 +190,11 @@ static_assert(offsetof(NamespaceSlot, name) == 320);
 static_assert(offsetof(NamespaceSlot, fingerprint) == 576);
 static_assert(offsetof(NamespaceSlot, reserved2) == 4672);
 
+// Keeps the compiler from moving stores across. That is all a kill needs: what a killed process
+// leaves is its stores in program order. Readers in other processes rely on words stored with
+// release.
+inline void OrderStores() { std::atomic_signal_fence(std::memory_order_seq_cst); }
+
 // Where the tables of a segment lie.
 struct SegmentLayout {
   uint64_t segment_bytes = 0;
