@@ -157,7 +157,8 @@ MasterCore::Evicted MasterCore::EvictSlice(NamespaceIndex ns, uint64_t max_bytes
   std::vector<std::vector<Victim>> victims(pool_->stores.all().size());
   const uint32_t end = pool_->index.entry_limit();
   uint64_t e = *page;
-  for (uint32_t looks = 0; looks < kListSlice && evicted.bytes < max_bytes && e < end;
+  for (uint32_t looks = 0;
+       looks < kListSlice && evicted.chunks < kSliceKeys && evicted.bytes < max_bytes && e < end;
        ++looks, ++e) {
     const EntryIndex entry(static_cast<uint32_t>(e));
     if (!pool_->index.InUse(entry) || pool_->index.at(entry).ns() != ns) continue;

@@ -53,6 +53,21 @@ bool SweepSlice(PoolState& pool, uint32_t entries) {
   return !pool.sweeps.empty();
 }
 
+bool DropReleased(PoolState& pool, ReleasedLease& lease, MonoTime now) {
+  const uint32_t now_tick = LeaseTable::TickOf(now);
+  // Once its time has passed, entries no longer count it (they may be under later leases).
+  if (now_tick >= lease.until_tick) return true;
+  const size_t end = std::min(lease.entries.size(), lease.next + kSliceKeys);
+  for (; lease.next < end; ++lease.next) {
+    const LeasedEntry& leased = lease.entries[lease.next];
+    if (!pool.index.InUse(leased.entry)) continue;
+    IndexEntry& entry = pool.index.at(leased.entry);
+    // Another chunk may have the entry by now; its leases are not this one's to end.
+    if (entry.replicas[0].version_low() == leased.version_low) entry.heat.DropLease(now_tick);
+  }
+  return end == lease.entries.size();
+}
+
 void ScrubLeases(PoolState& pool, uint32_t entries, MonoTime now) {
   const uint32_t limit = pool.index.entry_limit();
   const uint32_t now_tick = LeaseTable::TickOf(now);

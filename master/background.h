@@ -9,9 +9,13 @@
 namespace cistern::master {
 
 struct PoolState;
+struct ReleasedLease;
 
 // Looks at `entries` more entries of the first sweep in the queue. True when sweeps are left.
 bool SweepSlice(PoolState& pool, uint32_t entries);
+
+// Takes the lease off its next kSliceKeys entries. True when it is off all of them.
+bool DropReleased(PoolState& pool, ReleasedLease& lease, MonoTime now);
 
 // Clears the leases that have run out on the next `entries` entries, round and round: their time is
 // a 24-bit serial number that must not come round again.

@@ -78,10 +78,10 @@ void RestoreVictim(PoolState& pool, Store& store, const Victim& victim, MonoTime
   }
 }
 
-bool EvictToWatermark(PoolState& pool, Store& store, MonoTime now) {
+size_t EvictToWatermark(PoolState& pool, Store& store, MonoTime now) {
   SessionCore* session = pool.SessionOf(store);
-  if (session == nullptr || !session->CanCommand() || now < pool.quiet_until) return true;
-  bool settled = true;
+  if (session == nullptr || !session->CanCommand() || now < pool.quiet_until) return 0;
+  size_t told = 0;
   for (int t = 0; t < kTierCount; ++t) {
     TierState& tier = store.tiers[t];
     if (tier.capacity_bytes == 0) continue;
@@ -96,9 +96,9 @@ bool EvictToWatermark(PoolState& pool, Store& store, MonoTime now) {
     const TierMask mask = static_cast<TierMask>(1 << t);
     const auto victims = SelectVictims(pool.index, tier, store.index, mask, bytes, chunks, now);
     session->QueueEvict(pool, victims, mask, wire::CAUSE_EVICT_WATERMARK);
-    if (victims.size() == kMaxVictims) settled = false;
+    told += victims.size();
   }
-  return settled;
+  return told;
 }
 
 uint64_t EvictBytes(PoolState& pool, Store& store, TierMask mask, uint64_t bytes, wire::Cause cause,
@@ -123,7 +123,7 @@ MonoTime OldestArrival(const Index& index, TierState& tier, StoreIndex store, Ti
   return tier.ring.empty() ? now : tier.ring.Oldest().arrived;
 }
 
-void CompactRings(PoolState& pool) {
+bool CompactRings(PoolState& pool) {
   for (auto& store : pool.stores.all()) {
     for (int t = 0; t < kTierCount; ++t) {
       TierState& tier = store->tiers[t];
@@ -132,8 +132,10 @@ void CompactRings(PoolState& pool) {
       tier.ring.CompactStep([&](const EvictionRing::Item& item) {
         return Current(pool.index, item, store->index, static_cast<TierMask>(1 << t)) != nullptr;
       });
+      return true;
     }
   }
+  return false;
 }
 
 }  // namespace cistern::master

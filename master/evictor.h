@@ -24,8 +24,8 @@ struct Victim {
   TierMask tiers = 0;
 };
 
-// At most this many victims a call: the caller comes back.
-inline constexpr uint32_t kMaxVictims = 1024;
+// At most this many victims a call, so that the lock is not held for long: the caller comes back.
+inline constexpr uint32_t kMaxVictims = 256;
 
 // Takes the oldest of a tier's ring that may go, until they make up `bytes` and `chunks` or
 // kMaxVictims. Touched ones (the bit is then cleared), leased and pinned ones go back to the young
@@ -42,8 +42,9 @@ Victim MarkVictim(Index& index, Store& store, EntryIndex entry, TierMask tiers);
 void RestoreVictim(PoolState& pool, Store& store, const Victim& victim, MonoTime now);
 
 // Commands what brings the store's projected use (bytes and headers) from above the high watermark
-// to the low one. False when there is more to do and nothing in the way: call again.
-bool EvictToWatermark(PoolState& pool, Store& store, MonoTime now);
+// to the low one, kMaxVictims a tier at most. Returns how many were told to go: call again while
+// that is not 0 and there is time.
+size_t EvictToWatermark(PoolState& pool, Store& store, MonoTime now);
 
 // A store asks for room. Returns what was commanded.
 uint64_t EvictBytes(PoolState& pool, Store& store, TierMask tier, uint64_t bytes, wire::Cause cause,
@@ -53,8 +54,8 @@ uint64_t EvictBytes(PoolState& pool, Store& store, TierMask tier, uint64_t bytes
 MonoTime OldestArrival(const Index& index, TierState& tier, StoreIndex store, TierMask mask,
                        MonoTime now);
 
-// Some pages of ring compaction where stale items have piled up.
-void CompactRings(PoolState& pool);
+// One page of ring compaction where stale items have piled up. True when more of it is due.
+bool CompactRings(PoolState& pool);
 
 }  // namespace cistern::master
 

@@ -110,16 +110,16 @@ void LeaseTable::End(uint32_t slot) {
   --live_;
 }
 
-bool LeaseTable::Release(const LeaseId& id, MonoTime now, std::vector<LeasedEntry>* entries) {
+bool LeaseTable::Release(const LeaseId& id, MonoTime now, std::vector<LeasedEntry>* entries,
+                         uint32_t* until_tick) {
   auto it = by_id_.find(id);
   if (it == by_id_.end()) return false;
   const uint32_t slot = it->second;
   Lease& lease = leases_[slot];
   // Past its time its entries may be under later leases already, which do not count it.
   const bool in_time = lease.until_tick > TickOf(now);
-  if (in_time) {
-    entries->insert(entries->end(), lease.entries.begin(), lease.entries.end());
-  }
+  *until_tick = lease.until_tick;
+  if (in_time) *entries = std::move(lease.entries);
   End(slot);
   return in_time;
 }

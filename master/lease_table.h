@@ -71,8 +71,9 @@ class LeaseTable {
   void Abandon(Handle handle);
 
   // Ends a lease early. False when there is no such lease, or its time has passed. `entries` gets
-  // what was under it.
-  bool Release(const LeaseId& id, MonoTime now, std::vector<LeasedEntry>* entries);
+  // what was under it, `until_tick` its time.
+  bool Release(const LeaseId& id, MonoTime now, std::vector<LeasedEntry>* entries,
+               uint32_t* until_tick);
   // Ends what has run out, at most `max` leases; true when there may be more.
   bool Expire(MonoTime now, uint32_t max);
 

@@ -20,6 +20,7 @@ class LeaseTableTest : public testing::Test {
 
   int drawn_ = 0;
   std::vector<LeasedEntry> entries_;
+  uint32_t until_ = 0;
   LeaseTable table_;
 };
 
@@ -56,7 +57,7 @@ TEST_F(LeaseTableTest, ReleaseEndsItsOwnChargeOnly) {
   table_.AddEntry(one, {EntryIndex(5), 50});
   table_.AddEntry(one, {EntryIndex(6), 60});
   table_.AddEntry(two, {EntryIndex(5), 50});
-  EXPECT_TRUE(table_.Release(table_.id(one), At(2'000), &entries_));
+  EXPECT_TRUE(table_.Release(table_.id(one), At(2'000), &entries_, &until_));
   EXPECT_EQ(table_.charged_bytes(kA), 300u);
   ASSERT_EQ(entries_.size(), 2u);
   EXPECT_EQ(entries_[1].entry, EntryIndex(6));
@@ -67,9 +68,9 @@ TEST_F(LeaseTableTest, ReleaseEndsItsOwnChargeOnly) {
 TEST_F(LeaseTableTest, SecondReleaseAndUnknownIdsAreFalse) {
   const auto lease = table_.Begin(At(11'000), At(1'000));
   const LeaseId id = table_.id(lease);
-  EXPECT_TRUE(table_.Release(id, At(2'000), &entries_));
-  EXPECT_FALSE(table_.Release(id, At(2'000), &entries_));
-  EXPECT_FALSE(table_.Release(LeaseId(), At(2'000), &entries_));
+  EXPECT_TRUE(table_.Release(id, At(2'000), &entries_, &until_));
+  EXPECT_FALSE(table_.Release(id, At(2'000), &entries_, &until_));
+  EXPECT_FALSE(table_.Release(LeaseId(), At(2'000), &entries_, &until_));
   EXPECT_TRUE(table_.id(lease).IsZero());
   EXPECT_FALSE(table_.Charge(lease, kA, 1, 1000)) << "a handle of a lease that has ended";
 }
@@ -77,7 +78,7 @@ TEST_F(LeaseTableTest, SecondReleaseAndUnknownIdsAreFalse) {
 TEST_F(LeaseTableTest, ReleaseAfterItsTimeHandsOutNoEntries) {
   const auto lease = table_.Begin(At(11'000), At(1'000));
   table_.AddEntry(lease, {EntryIndex(5), 50});
-  EXPECT_FALSE(table_.Release(table_.id(lease), At(11'000), &entries_));
+  EXPECT_FALSE(table_.Release(table_.id(lease), At(11'000), &entries_, &until_));
   EXPECT_TRUE(entries_.empty());
   EXPECT_EQ(table_.live(), 0u);
 }

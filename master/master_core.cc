@@ -11,9 +11,9 @@ namespace cistern::master {
 namespace {
 
 // What one Tick or BackgroundStep does at most.
-constexpr uint32_t kExpiresPerTick = 4096;
+constexpr uint32_t kExpiresPerTick = 1024;
 constexpr uint32_t kScrubsPerTick = 512;
-constexpr uint32_t kSweepSlice = 8192;
+constexpr uint32_t kSweepSlice = 1024;
 
 }  // namespace
 
@@ -78,15 +78,11 @@ void MasterCore::GetMaps(const wire::GetMapsRequest& request, wire::GetMapsReply
 absl::Status MasterCore::Release(const wire::ReleaseRequest& request, wire::ReleaseReply* reply,
                                  MonoTime now) {
   CISTERN_ASSIGN_OR_RETURN(const LeaseId id, LeaseId::Parse(request.lease_id()));
-  std::vector<LeasedEntry> entries;
-  reply->set_released(pool_->leases.Release(id, now, &entries));
-  const uint32_t now_tick = LeaseTable::TickOf(now);
-  for (const LeasedEntry& leased : entries) {
-    if (!pool_->index.InUse(leased.entry)) continue;
-    IndexEntry& entry = pool_->index.at(leased.entry);
-    // Another chunk may have the entry by now; its leases are not this one's to end.
-    if (entry.replicas[0].version_low() == leased.version_low) entry.heat.DropLease(now_tick);
-  }
+  ReleasedLease released;
+  reply->set_released(pool_->leases.Release(id, now, &released.entries, &released.until_tick));
+  if (released.entries.empty()) return absl::OkStatus();
+  // Most leases are done with here; the rest of long ones follows in the background.
+  if (!DropReleased(*pool_, released, now)) pool_->released.push_back(std::move(released));
   return absl::OkStatus();
 }
 
@@ -159,11 +155,21 @@ void MasterCore::Tick(MonoTime now, absl::Time wall) {
   UpdateStoreStates(*pool_, now);
   ScrubLeases(*pool_, kScrubsPerTick, now);
   for (auto& [id, session] : pool_->sessions) session->QueueAckIfDue(true);
-  for (auto& store : pool_->stores.all()) EvictToWatermark(*pool_, *store, now);
+  // Stores take turns, and a turn ends when enough was told to go: the rest is for the next tick.
+  const auto& stores = pool_->stores.all();
+  size_t told = 0;
+  for (size_t i = 0; i < stores.size() && told < kMaxVictims; ++i) {
+    pool_->next_evict = (pool_->next_evict + 1) % stores.size();
+    told += EvictToWatermark(*pool_, *stores[pool_->next_evict], now);
+  }
 }
 
-bool MasterCore::BackgroundStep(MonoTime) {
-  CompactRings(*pool_);
+bool MasterCore::BackgroundStep(MonoTime now) {
+  if (!pool_->released.empty()) {
+    if (DropReleased(*pool_, pool_->released.front(), now)) pool_->released.pop_front();
+    return true;
+  }
+  if (CompactRings(*pool_)) return true;
   return SweepSlice(*pool_, kSweepSlice);
 }
 

@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <memory>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -30,6 +31,13 @@ struct SweepJob {
   Kind kind;
   StoreIndex store;
   uint32_t next_entry = 0;
+};
+
+// A lease that was ended early, while its entries are told.
+struct ReleasedLease {
+  uint32_t until_tick = 0;
+  size_t next = 0;
+  std::vector<LeasedEntry> entries;
 };
 
 struct PoolState {
@@ -61,6 +69,8 @@ struct PoolState {
   absl::flat_hash_map<SessionId, std::unique_ptr<SessionCore>> sessions;
   uint64_t next_session = 1;
   std::deque<SweepJob> sweeps;
+  std::deque<ReleasedLease> released;
+  size_t next_evict = 0;     // whose turn it is to be looked at by Tick
   uint32_t scrub_entry = 0;  // the slow pass that clears run-out leases goes on here
 
   // The session of a store; null when it has none.
