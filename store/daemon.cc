@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 #include <utility>
 #include <vector>
@@ -127,6 +128,7 @@ class StoreDaemonImpl final : public StoreDaemon {
   const config::StoreConfig config_;
   Clock& clock_;
   transport::LocalIdentity identity_;
+  std::atomic<uint64_t> got_bytes_{0};
   // In the order of their making; each borrows from those above it.
   std::unique_ptr<ChunkStore> chunks_;
   std::unique_ptr<RoomKeeper> room_;
@@ -218,6 +220,7 @@ void StoreDaemonImpl::MakeParts() {
   context.run_in_background = [this](absl::AnyInvocable<void()> task) {
     return maintenance_->Run(std::move(task));
   };
+  context.got_bytes = &got_bytes_;
   context.max_batch_payload_bytes = config_.max_batch_payload_bytes();
   service_ = std::make_unique<DataService>(std::move(context));
 }
@@ -249,6 +252,7 @@ wire::Endpoint StoreDaemonImpl::OwnEndpoint() const {
 
 void StoreDaemonImpl::AddCounters(wire::StoreCounters* counters) const {
   const transport::ServerStats stats = server_->stats();
+  counters->set_get_bytes(got_bytes_.load(std::memory_order_relaxed));
   counters->set_connections(stats.connections);
   counters->set_protocol_errors(stats.protocol_errors);
   counters->add_bytes_by_wire(stats.bytes_in);

@@ -105,6 +105,11 @@ TEST_F(StoreDaemonTest, ServesWhatWasPutInLine) {
   EXPECT_EQ(got.payload.substr(8 + 4096 + 8), chunks[1].bytes);
   EXPECT_TRUE(Told(chunks[0], wire::TIER_DRAM));
   EXPECT_TRUE(Told(chunks[1], wire::TIER_DRAM));
+  // The heartbeat's counters: what the get sent, digests included.
+  EXPECT_TRUE(master_.WaitFor(
+      [&] { return master_.heartbeat().counters().get_bytes() == 8 + 4096 + 8 + 70'000u; }));
+  EXPECT_EQ(master_.heartbeat().counters().get_hits(), 2u);
+  EXPECT_EQ(master_.heartbeat().counters().put_chunks(), 2u);
 }
 
 TEST_F(StoreDaemonTest, ServesWhatWasPutAfterReady) {

@@ -173,6 +173,7 @@ void ServeGet(const ServiceContext& context, std::unique_ptr<transport::ServerCa
   if (any_other_kind) head.set_digest_kinds(std::move(kinds));
   head.set_payload_bytes(total);
 
+  context.got_bytes->fetch_add(total, std::memory_order_relaxed);
   std::unique_ptr<GetStream> stream;
   if (total != 0) stream = std::make_unique<GetStream>(std::move(refs), std::move(pieces));
   const bool whole = total <= transport::kInlinePayloadBytes;

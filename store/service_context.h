@@ -2,6 +2,7 @@
 #ifndef CISTERN_STORE_SERVICE_CONTEXT_H_
 #define CISTERN_STORE_SERVICE_CONTEXT_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 
@@ -20,6 +21,8 @@ struct ServiceContext {
   std::function<void()> poke_session;
   // Runs work that hashes or walks much on the maintenance thread; false: its queue is full.
   std::function<bool(absl::AnyInvocable<void()>)> run_in_background;
+  // Payload bytes of answers to gets: counted when the stream is handed to the wire.
+  std::atomic<uint64_t>* got_bytes = nullptr;
   uint64_t max_batch_payload_bytes = uint64_t{4} << 30;
 };
 
