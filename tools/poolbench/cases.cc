@@ -42,6 +42,18 @@ absl::Status PutAll(WorkingSet& set, size_t batch) {
   return PutRange(set, 0, set.ids.size(), batch);
 }
 
+// A put is acknowledged a moment before the master knows of it.
+absl::Status AwaitVisible(WorkingSet& set, Clock& clock) {
+  const MonoTime end = clock.Mono() + absl::Seconds(10);
+  while (clock.Mono() < end) {
+    CISTERN_ASSIGN_OR_RETURN(const std::vector<bool> there, set.ns->Exists(set.ids));
+    if (std::find(there.begin(), there.end(), false) == there.end()) return absl::OkStatus();
+    clock.SleepFor(absl::Milliseconds(1));
+  }
+  return absl::DeadlineExceededError(
+      "not every chunk that was put is there: is the pool large enough for the working set?");
+}
+
 class PutMeasurement final : public Measurement {
  public:
   PutMeasurement(WorkingSet set, size_t batch, uint64_t threads, Clock& clock)
@@ -59,6 +71,7 @@ class PutMeasurement final : public Measurement {
       if (!pass.ok()) return pass.status();
       sum.units += pass->units;
       sum.elapsed += pass->elapsed;
+      CISTERN_RETURN_IF_ERROR(AwaitVisible(set_, clock_));
       RemoveOptions remove;
       remove.force = true;
       remove.deadline = absl::Seconds(60);
@@ -181,6 +194,7 @@ absl::StatusOr<std::unique_ptr<Measurement>> MakeMeasurement(const Case& one, Cl
     return std::make_unique<PutMeasurement>(std::move(set), batch, threads, clock);
   }
   CISTERN_RETURN_IF_ERROR(PutAll(set, std::max<size_t>(1, (8 << 20) / one.chunk_bytes)));
+  CISTERN_RETURN_IF_ERROR(AwaitVisible(set, clock));
   if (one.kind == Kind::kGet) {
     return std::make_unique<GetMeasurement>(std::move(set), batch, threads, clock);
   }

@@ -10,15 +10,18 @@
 namespace cistern::poolbench {
 namespace {
 
-constexpr size_t kPieceBytes = 1 << 20;
+constexpr size_t kPieceBytes = 256 << 10;
 
 class TcpPairMeasurement final : public Measurement {
  public:
-  TcpPairMeasurement(uint64_t bytes, uint64_t connections, Clock& clock)
-      : share_(bytes / connections), connections_(connections), clock_(clock) {
+  TcpPairMeasurement(uint64_t bytes, uint64_t connections, uint64_t threads, Clock& clock)
+      : threads_(std::min(threads, connections)),
+        connections_(connections),
+        share_(bytes / threads_),
+        clock_(clock) {
     // Written, not only allocated: pages that were never touched share one page of zeros.
-    from_.assign(share_ * connections, 1);
-    to_.assign(share_ * connections, 2);
+    from_.assign(share_ * threads_, 1);
+    to_.assign(share_ * threads_, 2);
   }
 
   absl::StatusOr<double> Round(absl::Duration time) override {
@@ -28,19 +31,23 @@ class TcpPairMeasurement final : public Measurement {
       pairs.push_back(std::move(pair));
     }
     std::vector<std::thread> writers;
-    for (uint64_t i = 0; i < connections_; ++i) {
-      writers.emplace_back([this, i, fd = pairs[i].server()] {
-        for (size_t at = 0;; at = Next(at)) {
-          if (!WriteAll(fd, from_.data() + i * share_ + at, Piece(at))) return;
+    for (uint64_t t = 0; t < threads_; ++t) {
+      writers.emplace_back([this, t, &pairs] {
+        size_t at = 0;
+        for (size_t turn = 0;; ++turn, at = Next(at)) {
+          const int fd = pairs[ConnectionOf(t, turn)].server();
+          if (!WriteAll(fd, from_.data() + t * share_ + at, Piece(at))) return;
         }
       });
     }
     absl::StatusOr<Work> work =
-        RunThreads(connections_, clock_, [&](uint64_t i) -> absl::StatusOr<double> {
+        RunThreads(threads_, clock_, [&](uint64_t t) -> absl::StatusOr<double> {
           const MonoTime end = clock_.Mono() + time;
           uint64_t bytes = 0;
-          for (size_t at = 0; clock_.Mono() < end; at = Next(at)) {
-            if (!ReadAll(pairs[i].client(), to_.data() + i * share_ + at, Piece(at))) {
+          size_t at = 0;
+          for (size_t turn = 0; clock_.Mono() < end; ++turn, at = Next(at)) {
+            const int fd = pairs[ConnectionOf(t, turn)].client();
+            if (!ReadAll(fd, to_.data() + t * share_ + at, Piece(at))) {
               return absl::InternalError("the bare pair broke");
             }
             bytes += Piece(at);
@@ -56,9 +63,15 @@ class TcpPairMeasurement final : public Measurement {
  private:
   size_t Piece(size_t at) const { return std::min<size_t>(kPieceBytes, share_ - at); }
   size_t Next(size_t at) const { return at + Piece(at) == share_ ? 0 : at + Piece(at); }
+  // Thread t has connections t, t + threads, ...; it takes them in turn, at both ends.
+  size_t ConnectionOf(uint64_t t, size_t turn) const {
+    const uint64_t own = (connections_ - t + threads_ - 1) / threads_;
+    return t + turn % own * threads_;
+  }
 
-  const size_t share_;
+  const uint64_t threads_;
   const uint64_t connections_;
+  const size_t share_;
   Clock& clock_;
   std::vector<uint8_t> from_;
   std::vector<uint8_t> to_;
@@ -117,8 +130,8 @@ class TcpEchoMeasurement final : public Measurement {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Measurement>> MakeTcpPair(uint64_t bytes, uint64_t connections,
-                                                         Clock& clock) {
-  return std::make_unique<TcpPairMeasurement>(bytes, connections, clock);
+                                                         uint64_t threads, Clock& clock) {
+  return std::make_unique<TcpPairMeasurement>(bytes, connections, threads, clock);
 }
 
 EchoBytes LookupBytes(uint64_t keys) {

@@ -10,11 +10,11 @@
 
 namespace cistern::poolbench {
 
-// Bare sockets on loopback: on each of `connections`, one thread writes its share of a working set
-// and another reads into its share of a second one, both as large as `bytes` and touched before.
-// Bytes a second.
+// Bare sockets on loopback: `threads` writers send a working set in pieces of 256 KiB, as many
+// readers put them into a second one, both as large as `bytes` and touched before; each thread
+// takes its share of the `connections` in turn. Bytes a second.
 absl::StatusOr<std::unique_ptr<Measurement>> MakeTcpPair(uint64_t bytes, uint64_t connections,
-                                                         Clock& clock);
+                                                         uint64_t threads, Clock& clock);
 
 // What a lookup of `keys` keys sends and gets back.
 struct EchoBytes {

@@ -12,7 +12,7 @@ TEST(LimitsTest, ALookupsBytesAreSixteenAKeyThereAndTwoAndABitBack) {
 }
 
 TEST(LimitsTest, TheBarePairRunsOnSharesThatAreNoMultipleOfAPiece) {
-  const auto pair = MakeTcpPair((3 << 20) + 4096, 2, Clock::Real());
+  const auto pair = MakeTcpPair((3 << 20) + 4096, 3, 2, Clock::Real());
   ASSERT_TRUE(pair.ok());
   const auto rate = (*pair)->Round(absl::Milliseconds(50));
   ASSERT_TRUE(rate.ok()) << rate.status();

@@ -63,8 +63,9 @@ absl::StatusOr<CaseResult> MeasureCase(const Case& one, const Options& options, 
     limits.push_back(std::move(grpc));
     result.limits = {{"bare TCP echo", {}}, {"gRPC echo", {}}};
   } else if (options.baseline) {
-    CISTERN_ASSIGN_OR_RETURN(auto bare, MakeTcpPair(options.working_set_bytes,
-                                                    options.stores * kConnectionsPerStore, clock));
+    CISTERN_ASSIGN_OR_RETURN(
+        auto bare, MakeTcpPair(options.working_set_bytes, options.stores * kConnectionsPerStore,
+                               options.threads, clock));
     limits.push_back(std::move(bare));
     result.limits = {{"bare TCP pair", {}}};
   }

@@ -151,8 +151,8 @@ absl::Status Demo::StartPool() {
   pool.master_set = {"heartbeat=100ms"};  // the figures of the stores come with heartbeats
   pool.interrupted = [this] { return Interrupted(absl::ZeroDuration()); };
   CISTERN_ASSIGN_OR_RETURN(pool_, pool::LocalPool::Start(pool, clock_));
-  std::cout << "demo: the pool is up: master " << pool_->connection().data << ", folder "
-            << pool_->dir() << "\n"
+  std::cout << "demo: the pool is up: master " << pool_->connection().data << "; folders "
+            << pool_->dir() << " and " << pool_->segment_dir() << "\n"
             << std::flush;
   CISTERN_ASSIGN_OR_RETURN(admin_, ctl::AdminClient::Make(pool_->connection(), absl::Seconds(10)));
   return absl::OkStatus();

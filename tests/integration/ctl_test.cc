@@ -1,0 +1,165 @@
+// cisternctl against a real pool of two stores.
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tools/ctl/app.h"
+#include "tools/pool/local_pool.h"
+
+namespace cistern {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Ran {
+  int exit_code = -1;
+  std::string out;
+  std::string err;
+};
+
+class CtlTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    auto pool = pool::LocalPool::Start({.stores = 2, .pool_bytes = 32 << 20}, Clock::Real());
+    ASSERT_TRUE(pool.ok()) << pool.status();
+    pool_ = std::move(*pool).release();
+  }
+  static void TearDownTestSuite() {
+    if (pool_ == nullptr) return;
+    EXPECT_TRUE(pool_->Stop().ok());
+    delete pool_;
+    pool_ = nullptr;
+  }
+  void SetUp() override {
+    ASSERT_NE(pool_, nullptr);
+    path_ = pool_->dir() + "/file";
+  }
+
+  // With the way to the pool in front.
+  Ran Run(std::vector<std::string> words) {
+    words.insert(words.begin(), {"cisternctl", "--endpoints", pool_->master_endpoints_file(),
+                                 "--token-file", pool_->connection().token_file});
+    return RunBare(words);
+  }
+  static Ran RunBare(const std::vector<std::string>& words) {
+    std::vector<const char*> argv;
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    std::ostringstream out;
+    std::ostringstream err;
+    Ran ran;
+    ran.exit_code = ctl::RunApp(static_cast<int>(argv.size()), argv.data(), out, err);
+    ran.out = out.str();
+    ran.err = err.str();
+    return ran;
+  }
+  std::string WriteFile(size_t bytes) {
+    std::string content;
+    for (size_t i = 0; content.size() < bytes; ++i) content += std::to_string(i * 2654435761u);
+    content.resize(bytes);
+    std::ofstream(path_, std::ios::binary) << content;
+    return content;
+  }
+
+  static pool::LocalPool* pool_;
+  std::string path_;
+};
+pool::LocalPool* CtlTest::pool_ = nullptr;
+
+TEST_F(CtlTest, PutsAFileAndGetsItBack) {
+  const std::string content = WriteFile(70'001);
+  const Ran put = Run({"put", "round-trip", path_});
+  ASSERT_EQ(put.exit_code, 0) << put.err;
+  EXPECT_THAT(Run({"put", "round-trip", path_}).out, HasSubstr("present already"));
+  const Ran get = Run({"get", "round-trip", "-"});
+  ASSERT_EQ(get.exit_code, 0) << get.err;
+  EXPECT_EQ(get.out, content);
+}
+
+TEST_F(CtlTest, GetsAChunkThatIsLongerThanItsFirstGuess) {
+  const std::string content = WriteFile((5 << 20) + 3);
+  ASSERT_EQ(Run({"put", "long", path_}).exit_code, 0);
+  const Ran get = Run({"get", "long", path_ + ".copy"});
+  ASSERT_EQ(get.exit_code, 0) << get.err;
+  std::ifstream copy(path_ + ".copy", std::ios::binary);
+  std::ostringstream text;
+  text << copy.rdbuf();
+  EXPECT_EQ(text.str(), content);
+  EXPECT_EQ(Run({"chunks", "rm", "-n", "cisternctl", "-k", "long", "--force"}).exit_code, 0);
+}
+
+TEST_F(CtlTest, StatsAreTablesOrJson) {
+  WriteFile(5000);
+  ASSERT_EQ(Run({"put", "for-stats", path_}).exit_code, 0);
+  EXPECT_THAT(Run({"stats"}).out, HasSubstr("the only wire that the stores offer"));
+  EXPECT_THAT(Run({"stores"}).out, HasSubstr("serving"));
+  EXPECT_THAT(Run({"namespaces"}).out, HasSubstr("cisternctl"));
+  const Ran json = Run({"-o", "json", "stats"});
+  ASSERT_EQ(json.exit_code, 0) << json.err;
+  const auto stats = nlohmann::json::parse(json.out);
+  EXPECT_GE(stats["pool"]["chunk_count"].get<uint64_t>(), 1u);
+  EXPECT_EQ(stats["stores"].size(), 2u);
+  const auto segments = nlohmann::json::parse(Run({"segments", "-o", "json"}).out);
+  EXPECT_EQ(segments["segments"].size(), 2u);
+  EXPECT_EQ(segments["segments"][0]["bytes"], 16 << 20);
+}
+
+TEST_F(CtlTest, ListsLooksAtAndRemovesAChunk) {
+  WriteFile(5000);
+  ASSERT_EQ(Run({"put", "one", path_, "-n", "lonely"}).exit_code, 0);
+  const auto list = nlohmann::json::parse(Run({"-o", "json", "chunks", "ls", "-n", "lonely"}).out);
+  ASSERT_EQ(list["chunks"].size(), 1u);
+  const std::string id = list["chunks"][0]["id"];
+  EXPECT_EQ(list["chunks"][0]["length"], 5000);
+  EXPECT_THAT(Run({"chunks", "stat", "-n", "lonely", "-k", "one"}).out, HasSubstr(id));
+  EXPECT_THAT(Run({"chunks", "stat", "-n", "lonely", id}).out, HasSubstr("5000 bytes"));
+  const Ran rm = Run({"chunks", "rm", "-n", "lonely", id});
+  EXPECT_EQ(rm.exit_code, 0) << rm.err;
+  EXPECT_EQ(rm.out, "removed 1 chunk\n");
+  EXPECT_EQ(Run({"chunks", "rm", "-n", "lonely", id}).exit_code, 1);
+  EXPECT_EQ(Run({"get", "one", path_, "-n", "lonely"}).exit_code, 1);
+}
+
+TEST_F(CtlTest, RemovesANamespace) {
+  WriteFile(5000);
+  ASSERT_EQ(Run({"put", "one", path_, "-n", "short-lived"}).exit_code, 0);
+  const Ran rm = Run({"namespaces", "rm", "short-lived"});
+  EXPECT_EQ(rm.exit_code, 0) << rm.err;
+  EXPECT_THAT(rm.out, HasSubstr("1 chunk"));
+  EXPECT_EQ(Run({"get", "one", path_, "-n", "short-lived"}).exit_code, 1);
+}
+
+TEST_F(CtlTest, EvictsByHandWhatIsNotLeased) {
+  WriteFile(5000);
+  ASSERT_EQ(Run({"put", "one", path_, "-n", "evictee"}).exit_code, 0);
+  const Ran evict = Run({"evict", "-n", "evictee"});
+  EXPECT_EQ(evict.exit_code, 0) << evict.err;
+  EXPECT_THAT(evict.out, HasSubstr("evicting 1 chunk"));
+}
+
+TEST_F(CtlTest, PingsAndTellsVersions) {
+  const Ran ping = Run({"-o", "json", "ping", "--count", "3"});
+  ASSERT_EQ(ping.exit_code, 0) << ping.err;
+  EXPECT_EQ(nlohmann::json::parse(ping.out)["round_trips"], 3);
+  EXPECT_THAT(Run({"version"}).out, HasSubstr("cistern-master 0."));
+}
+
+TEST_F(CtlTest, ExitCodesTellWhatWentWrong) {
+  EXPECT_EQ(Run({"get", "never-put", path_, "--fingerprint", "f", "-n", "other"}).exit_code, 1);
+  EXPECT_EQ(Run({"frobnicate"}).exit_code, 2);
+  EXPECT_EQ(Run({"chunks", "stat", "zz"}).exit_code, 2);
+  WriteFile(100);
+  EXPECT_EQ(Run({"put", "too-small", path_}).exit_code, 2);
+  const Ran nobody = RunBare({"cisternctl", "--master", "127.0.0.1:1", "stats"});
+  EXPECT_EQ(nobody.exit_code, 3);
+  EXPECT_THAT(nobody.err, HasSubstr("127.0.0.1:1"));
+  const Ran denied =
+      RunBare({"cisternctl", "--endpoints", pool_->master_endpoints_file(), "stats"});
+  EXPECT_EQ(denied.exit_code, 4) << denied.err;
+}
+
+}  // namespace
+}  // namespace cistern
