@@ -38,7 +38,7 @@ bool SessionCall::Step(MasterCore& core, MonoTime now) {
       EvictToWatermark(pool, store, now);
       return true;
     case wire::StoreMessage::kSnapshotBegin:
-      status_ = session.OnSnapshotBegin(store, message_.snapshot_begin());
+      status_ = session.OnSnapshotBegin(pool, store, message_.snapshot_begin());
       return true;
     case wire::StoreMessage::kSnapshotPage:
       status_ = session.OnSnapshotPage(pool, store, message_.snapshot_page(), &next_record_, now);

@@ -76,6 +76,18 @@ absl::Status SessionCore::AddNamespaces(
   return absl::OkStatus();
 }
 
+absl::Status SessionCore::FlipMark(Store& store, bool new_process) {
+  // The index cannot tell two snapshots' marks apart: the last one's sweep comes first.
+  if (!store.parity_clean || store.sweeping) {
+    return absl::UnavailableError("the sweep after this store's last snapshot still runs");
+  }
+  store.parity = !store.parity;
+  store.parity_clean = store.chunk_count() == 0;
+  store.hide_unmarked = new_process && !store.parity_clean;
+  store.resumable = false;
+  return absl::OkStatus();
+}
+
 absl::Status SessionCore::AcceptHello(PoolState& pool, Store& store,
                                       const wire::SessionHello& hello, MonoTime now,
                                       wire::SessionHelloAck* ack) {
@@ -85,15 +97,8 @@ absl::Status SessionCore::AcceptHello(PoolState& pool, Store& store,
   const bool resume =
       same && hello.log_first() <= store.next_seq && store.next_seq <= hello.log_next();
   if (!resume) {
-    // The index cannot tell two snapshots' marks apart: the last one's sweep comes first.
-    if (!store.parity_clean || store.sweeping) {
-      return absl::UnavailableError("the sweep after this store's last snapshot still runs");
-    }
-    const bool same_process = store.incarnation == hello.incarnation();
-    store.parity = !store.parity;
-    store.parity_clean = store.chunk_count() == 0;
-    store.hide_unmarked = !same_process && !store.parity_clean;
-    store.resumable = false;
+    CISTERN_RETURN_IF_ERROR(
+        FlipMark(store, /*new_process=*/store.incarnation != hello.incarnation()));
     phase_ = Phase::kAwaitSnapshot;
   }
   FillFromHello(store, hello);
@@ -181,10 +186,18 @@ absl::Status SessionCore::OnDelta(PoolState& pool, Store& store, const wire::Del
   return absl::OkStatus();
 }
 
-absl::Status SessionCore::OnSnapshotBegin(Store& store, const wire::SnapshotBegin& begin) {
-  if (phase_ != Phase::kAwaitSnapshot) return Bad("a snapshot that was not asked for");
+absl::Status SessionCore::OnSnapshotBegin(PoolState& pool, Store& store,
+                                          const wire::SnapshotBegin& begin) {
+  if (phase_ == Phase::kSnapshot) return Bad("a snapshot within a snapshot");
+  if (phase_ == Phase::kStreaming) {
+    // The store's log has overflowed; it goes on serving what it had.
+    CISTERN_RETURN_IF_ERROR(FlipMark(store, /*new_process=*/false));
+    pool.stores.Publish(store);
+  }
   phase_ = Phase::kSnapshot;
   snapshot_id_ = begin.snapshot_id();
+  snapshot_count_ = 0;
+  snapshot_xor_ = KeyId();
   next_seq_ = acked_seq_ = begin.seq();
   store.next_seq = next_seq_;
   return absl::OkStatus();

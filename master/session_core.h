@@ -56,7 +56,8 @@ class SessionCore {
   // Applies at most kSliceKeys records from `*next` on; `*next` = record count when done.
   absl::Status OnDelta(PoolState& pool, Store& store, const wire::Delta& delta, size_t* next,
                        MonoTime now);
-  absl::Status OnSnapshotBegin(Store& store, const wire::SnapshotBegin& begin);
+  // Also without having been asked: a store whose log has overflowed.
+  absl::Status OnSnapshotBegin(PoolState& pool, Store& store, const wire::SnapshotBegin& begin);
   absl::Status OnSnapshotPage(PoolState& pool, Store& store, const wire::SnapshotPage& page,
                               size_t* next, MonoTime now);
   absl::Status OnSnapshotEnd(PoolState& pool, Store& store, const wire::SnapshotEnd& end);
@@ -94,6 +95,8 @@ class SessionCore {
   };
   enum class Phase { kAwaitSnapshot, kSnapshot, kStreaming };
 
+  // From now on other replicas than those of before carry the store's mark.
+  static absl::Status FlipMark(Store& store, bool new_process);
   absl::Status AddNamespaces(PoolState& pool,
                              const google::protobuf::RepeatedPtrField<wire::NamespaceInfo>& infos);
   absl::Status ApplySlice(PoolState& pool, Store& store, const wire::Delta& delta, size_t begin,

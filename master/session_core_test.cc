@@ -126,6 +126,22 @@ TEST(SessionTest, SnapshotThatWasCutIsFollowedByAWholeOne) {
   EXPECT_EQ(t.Exists({1, 2}), (std::vector{false, true}));
 }
 
+TEST(SessionTest, StoreWhoseLogOverflowedSendsASnapshotUnasked) {
+  TestPool t;
+  const SessionId s = t.Connect(0, kMiB);
+  ASSERT_OK(t.SendRecords(s, 1, {{.id = 1, .version = 1}, {.id = 2, .version = 2}}));
+  ASSERT_OK(t.Send(s, Begin(9, 500)));
+  EXPECT_EQ(t.Exists({1, 2}), (std::vector{true, true})) << "the same process goes on serving";
+  EXPECT_THAT(t.Send(s, Begin(10, 500)), StatusIs(absl::StatusCode::kInvalidArgument));
+  ASSERT_OK(t.Send(s, Page(9, {{.id = 2, .version = 2}})));
+  ASSERT_OK(t.SendRecords(s, 500, {{.id = 3, .version = 501}}));
+  ASSERT_OK(t.Send(s, End(9, 1, TestId(2))));
+  while (t.core().BackgroundStep(t.now)) {
+  }
+  EXPECT_EQ(t.Exists({1, 2, 3}), (std::vector{false, true, true}));
+  ASSERT_OK(t.Send(s, Begin(11, 501))) << "and again, once the sweep is over";
+}
+
 TEST(SessionTest, SnapshotWithAWrongSumEndsTheSession) {
   TestPool t;
   ASSERT_OK_AND_ASSIGN(const auto opened, t.core().OnHello(t.Hello(0, kMiB, 1), t.now));
