@@ -1,0 +1,106 @@
+// A client of a real pool: one master and some stores, started for the test on loopback.
+#ifndef CISTERN_TESTS_INTEGRATION_CLIENT_POOL_FIXTURE_H_
+#define CISTERN_TESTS_INTEGRATION_CLIENT_POOL_FIXTURE_H_
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/test_util.h"
+#include "client/client.h"
+#include "tools/ctl/admin_client.h"
+#include "tools/pool/local_pool.h"
+
+namespace cistern {
+
+class PoolFixture : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kBufferBytes = uint64_t{160} << 20;
+
+  void StartPool(uint64_t pool_bytes, int stores = 2) {
+    pool::LocalPoolOptions options;
+    options.stores = stores;
+    options.pool_bytes = pool_bytes;
+    options.bin_dir = ".";  // where Bazel puts what a test needs
+    ASSERT_OK_AND_ASSIGN(pool_, pool::LocalPool::Start(options, Clock::Real()));
+    ASSERT_OK_AND_ASSIGN(client_, Client::Connect(ConnectOptions()));
+    ASSERT_OK_AND_ASSIGN(ns_, client_->OpenNamespace("test", "v1"));
+    ASSERT_OK_AND_ASSIGN(buffer_, client_->AllocateBuffer(kBufferBytes));
+  }
+  void TearDown() override {
+    buffer_ = Buffer();
+    ns_.reset();
+    client_.reset();
+  }
+
+  ClientOptions ConnectOptions() const {
+    ClientOptions options;
+    options.master_address = pool_->connection().data;
+    options.pool_token_file = pool_->connection().token_file;
+    return options;
+  }
+  pid_t store_pid(int store) const { return pool_->pids()[1 + static_cast<size_t>(store)]; }
+
+  KeyId Id(std::string_view key) const { return *ns_->Hash(key); }
+  char* At(uint64_t offset) const { return static_cast<char*>(buffer_.data()) + offset; }
+
+  // Puts the pattern of `seed` from the front half of the buffer; gets into its back half.
+  ChunkCode Put(std::string_view key, uint64_t seed, uint64_t bytes,
+                const PutOptions& options = {}) {
+    FillPattern(seed, At(0), bytes);
+    const Span span{At(0), bytes};
+    const PutItem item{.id = Id(key), .memory = {.spans = {&span, 1}}};
+    const BatchResult result = ns_->BatchPut({&item, 1}, options);
+    message_ = result.message;
+    return result.items[0].code;
+  }
+  ChunkCode Get(std::string_view key, uint64_t bytes, const GetOptions& options = {}) {
+    std::memset(At(kBufferBytes / 2), 0, bytes);
+    const Span span{At(kBufferBytes / 2), bytes};
+    const GetItem item{.id = Id(key), .memory = {.spans = {&span, 1}}};
+    const BatchResult result = ns_->BatchGet({&item, 1}, options);
+    message_ = result.message;
+    last_ = result.items[0];
+    return last_.code;
+  }
+  // Whether the last Get brought the pattern of `seed`.
+  bool Brought(uint64_t seed, uint64_t bytes) const {
+    return std::string_view(At(kBufferBytes / 2), bytes) == PatternBytes(seed, bytes);
+  }
+  static PutOptions Visible() {
+    PutOptions options;
+    options.wait_visible = true;
+    return options;
+  }
+  admin::StatsReply Stats() const {
+    auto admin = ctl::AdminClient::Make(pool_->connection(), absl::Seconds(5));
+    EXPECT_OK(admin);
+    auto stats = (*admin)->Stats();
+    EXPECT_OK(stats);
+    return *stats;
+  }
+  // Asks until `done`, for at most 10 s.
+  template <typename Done>
+  static bool Eventually(Done done) {
+    const MonoTime until = Clock::Real().Mono() + absl::Seconds(10);
+    while (!done()) {
+      if (Clock::Real().Mono() >= until) return false;
+      Clock::Real().SleepFor(absl::Milliseconds(5));
+    }
+    return true;
+  }
+
+  std::unique_ptr<pool::LocalPool> pool_;
+  std::unique_ptr<Client> client_;
+  std::shared_ptr<Namespace> ns_;
+  Buffer buffer_;
+  ChunkResult last_;
+  std::string message_;
+};
+
+}  // namespace cistern
+
+#endif  // CISTERN_TESTS_INTEGRATION_CLIENT_POOL_FIXTURE_H_
