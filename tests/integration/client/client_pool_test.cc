@@ -100,7 +100,8 @@ TEST_F(ClientPoolTest, PresentPutAndDoublesCostNoBytes) {
   ASSERT_EQ(Put("a", 1, kBytes, Visible()), ChunkCode::kOk);
   const auto put_bytes = [&] {
     uint64_t bytes = 0;
-    for (const auto& store : Stats().stores()) bytes += store.put_bytes();
+    const admin::StatsReply stats = Stats();
+    for (const auto& store : stats.stores()) bytes += store.put_bytes();
     return bytes;
   };
   ASSERT_TRUE(Eventually([&] { return put_bytes() == kBytes; }));
@@ -262,7 +263,9 @@ TEST_F(ClientPoolTest, RemoveKeepsWhatIsLeasedUnlessForced) {
   EXPECT_EQ(result.items[2].code, ChunkCode::kNotFound);
   EXPECT_EQ(Get("b", 10'000), ChunkCode::kNotFound);
   EXPECT_EQ(Get("a", 10'000), ChunkCode::kOk);
-  result = ns_->Remove({&ids[0], 1}, {.force = true});
+  RemoveOptions force;
+  force.force = true;
+  result = ns_->Remove({&ids[0], 1}, force);
   EXPECT_EQ(result.items[0].code, ChunkCode::kOk) << result.message;
   EXPECT_EQ(Get("a", 10'000), ChunkCode::kNotFound);
 }
