@@ -260,6 +260,13 @@ absl::Status SessionCore::OnHeartbeat(PoolState& pool, Store& store,
     tier.overhead_bytes =
         usage.committed_bytes() > tier.bytes ? usage.committed_bytes() - tier.bytes : 0;
   }
+  const bool stuck = phase_ == Phase::kStreaming && next_seq_ < acked_command_seq_ &&
+                     next_seq_ == seq_at_heartbeat_;
+  if (stuck) {
+    return absl::AbortedError(absl::StrCat("session: record ", next_seq_, " is missing, ",
+                                           acked_command_seq_, " was announced a heartbeat ago"));
+  }
+  seq_at_heartbeat_ = next_seq_;
   acked_command_ = heartbeat.acked_command();
   acked_command_seq_ = heartbeat.record_seq();
   SettleCommands(pool, store, now);

@@ -29,7 +29,8 @@ struct Store;
 //      incarnation's snapshot runs, what it has not shown yet is not offered to readers.
 //   2. Sequence numbers are half-open: SnapshotBegin.seq, resume_seq and Ack.seq name the next
 //      record, every one below it is contained. Records before `next` are skipped, a gap ends the
-//      session: the store reconnects and resumes.
+//      session: the store reconnects and resumes. A gap at the end shows when nothing has come
+//      between two heartbeats although the first announced more.
 //   3. Evict commands are numbered. A victim is settled when its record arrives. A heartbeat that
 //      acknowledges a command, once all records made before it are applied, settles the command:
 //      victims that are still there were kept by the store and are taken back.
@@ -121,6 +122,7 @@ class SessionCore {
   size_t open_victims_ = 0;
   uint64_t acked_command_ = 0;      // by the last heartbeat...
   uint64_t acked_command_seq_ = 0;  // ...whose earlier records end here
+  uint64_t seq_at_heartbeat_ = 0;   // next_seq_ when it came
   std::deque<wire::MasterMessage> queue_;
   bool ended_ = false;
 };

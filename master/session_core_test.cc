@@ -159,6 +159,16 @@ TEST(SessionTest, GapEndsTheSession) {
   EXPECT_EQ(t.Exists({3}), std::vector{false});
 }
 
+TEST(SessionTest, LastRecordsThatNeverCameAreMissedByTheSecondHeartbeat) {
+  TestPool t;
+  const SessionId s = t.Connect(0, kMiB);
+  ASSERT_OK(t.SendRecords(s, 1, {{.id = 1, .version = 1}}));
+  ASSERT_OK(t.SendHeartbeat(s, kMiB, 65536, /*record_seq=*/4, 0)) << "may be ahead of its records";
+  ASSERT_OK(t.SendRecords(s, 2, {{.id = 2, .version = 2}}));
+  ASSERT_OK(t.SendHeartbeat(s, kMiB, 65536, 4, 0)) << "some have come";
+  EXPECT_THAT(t.SendHeartbeat(s, kMiB, 65536, 4, 0), StatusIs(absl::StatusCode::kAborted));
+}
+
 TEST(SessionTest, PartlyKnownDeltaIsAppliedFromWhereItIsNew) {
   TestPool t;
   const SessionId s = t.Connect(0, kMiB);
