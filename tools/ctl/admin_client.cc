@@ -9,6 +9,7 @@
 #include "base/key_hash.h"
 #include "base/secret_file.h"
 #include "base/status.h"
+#include "proto/admin.grpc.pb.h"
 
 namespace cistern::ctl {
 namespace {
@@ -39,78 +40,102 @@ std::string AdminAuthorization(const std::string& token, const std::string& pool
                          absl::string_view(reinterpret_cast<const char*>(mac.data()), mac.size()));
 }
 
+class AdminClient::Impl {
+ public:
+  Impl(const Connection& connection, absl::Duration timeout, std::string token)
+      : address_(connection.master),
+        timeout_(timeout),
+        token_(std::move(token)),
+        pool_id_(connection.pool_id) {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(kMaxReplyBytes);
+    stub_ = admin::Admin::NewStub(
+        grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
+  }
+
+  template <typename Request, typename Reply>
+  using Method = grpc::Status (admin::Admin::Stub::*)(grpc::ClientContext*, const Request&, Reply*);
+
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> Call(Method<Request, Reply> method, const Request& request) {
+    CISTERN_RETURN_IF_ERROR(PrepareAuthorization());
+    return CallBare(method, request);
+  }
+
+  // Without authorisation, unless it is known already.
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> CallBare(Method<Request, Reply> method, const Request& request) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(Clock::Real().Wall() + timeout_));
+    if (!authorization_.empty()) context.AddMetadata("authorization", authorization_);
+    Reply reply;
+    const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
+    if (!status.ok()) return FromGrpc(status, address_);
+    return reply;
+  }
+
+ private:
+  // Learns the pool id when it is not known; it is part of the authorisation.
+  absl::Status PrepareAuthorization() {
+    if (token_.empty() || !authorization_.empty()) return absl::OkStatus();
+    if (pool_id_.empty()) {
+      CISTERN_ASSIGN_OR_RETURN(const admin::VersionReply version,
+                               CallBare(&admin::Admin::Stub::Version, admin::VersionRequest()));
+      CISTERN_ASSIGN_OR_RETURN(const PoolId pool, PoolId::ParseHex(version.pool_id()));
+      pool_id_ = std::string(pool.view());
+    }
+    authorization_ = AdminAuthorization(token_, pool_id_);
+    return absl::OkStatus();
+  }
+
+  const std::string address_;
+  const absl::Duration timeout_;
+  const std::string token_;  // empty = none
+  std::string pool_id_;      // 16 bytes; empty = not known yet
+  std::string authorization_;
+  std::unique_ptr<admin::Admin::Stub> stub_;
+};
+
 absl::StatusOr<std::unique_ptr<AdminClient>> AdminClient::Make(const Connection& connection,
                                                                absl::Duration timeout) {
   std::string token;
   if (!connection.token_file.empty()) {
     CISTERN_ASSIGN_OR_RETURN(token, ReadSecretFile(connection.token_file, kMinTokenBytes));
   }
-  return std::unique_ptr<AdminClient>(new AdminClient(connection, timeout, std::move(token)));
+  return std::unique_ptr<AdminClient>(
+      new AdminClient(std::make_unique<Impl>(connection, timeout, std::move(token))));
 }
 
-AdminClient::AdminClient(const Connection& connection, absl::Duration timeout, std::string token)
-    : address_(connection.master),
-      timeout_(timeout),
-      token_(std::move(token)),
-      pool_id_(connection.pool_id) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxReplyBytes);
-  stub_ = admin::Admin::NewStub(
-      grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
-}
-
-template <typename Request, typename Reply>
-absl::StatusOr<Reply> AdminClient::Call(Method<Request, Reply> method, const Request& request,
-                                        bool authorised) {
-  if (authorised) CISTERN_RETURN_IF_ERROR(PrepareAuthorization());
-  grpc::ClientContext context;
-  context.set_deadline(
-      std::chrono::system_clock::time_point(absl::ToChronoTime(Clock::Real().Wall() + timeout_)));
-  if (authorised && !authorization_.empty()) context.AddMetadata("authorization", authorization_);
-  Reply reply;
-  const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
-  if (!status.ok()) return FromGrpc(status, address_);
-  return reply;
-}
-
-absl::Status AdminClient::PrepareAuthorization() {
-  if (token_.empty() || !authorization_.empty()) return absl::OkStatus();
-  if (pool_id_.empty()) {
-    CISTERN_ASSIGN_OR_RETURN(const admin::VersionReply version, Version());
-    CISTERN_ASSIGN_OR_RETURN(const PoolId pool, PoolId::ParseHex(version.pool_id()));
-    pool_id_ = std::string(pool.view());
-  }
-  authorization_ = AdminAuthorization(token_, pool_id_);
-  return absl::OkStatus();
-}
+AdminClient::AdminClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+AdminClient::~AdminClient() = default;
 
 absl::StatusOr<admin::StatsReply> AdminClient::Stats() {
-  return Call(&admin::Admin::Stub::Stats, admin::StatsRequest());
+  return impl_->Call(&admin::Admin::Stub::Stats, admin::StatsRequest());
 }
 absl::StatusOr<admin::SegmentsReply> AdminClient::Segments() {
-  return Call(&admin::Admin::Stub::Segments, admin::SegmentsRequest());
+  return impl_->Call(&admin::Admin::Stub::Segments, admin::SegmentsRequest());
 }
 absl::StatusOr<admin::ListChunksReply> AdminClient::ListChunks(
     const admin::ListChunksRequest& request) {
-  return Call(&admin::Admin::Stub::ListChunks, request);
+  return impl_->Call(&admin::Admin::Stub::ListChunks, request);
 }
 absl::StatusOr<admin::StatChunkReply> AdminClient::StatChunk(
     const admin::StatChunkRequest& request) {
-  return Call(&admin::Admin::Stub::StatChunk, request);
+  return impl_->Call(&admin::Admin::Stub::StatChunk, request);
 }
 absl::StatusOr<admin::RemoveChunksReply> AdminClient::RemoveChunks(
     const admin::RemoveChunksRequest& request) {
-  return Call(&admin::Admin::Stub::RemoveChunks, request);
+  return impl_->Call(&admin::Admin::Stub::RemoveChunks, request);
 }
 absl::StatusOr<admin::EvictReply> AdminClient::Evict(const admin::EvictRequest& request) {
-  return Call(&admin::Admin::Stub::Evict, request);
+  return impl_->Call(&admin::Admin::Stub::Evict, request);
 }
 absl::StatusOr<admin::RemoveNamespaceReply> AdminClient::RemoveNamespace(
     const admin::RemoveNamespaceRequest& request) {
-  return Call(&admin::Admin::Stub::RemoveNamespace, request);
+  return impl_->Call(&admin::Admin::Stub::RemoveNamespace, request);
 }
 absl::StatusOr<admin::VersionReply> AdminClient::Version() {
-  return Call(&admin::Admin::Stub::Version, admin::VersionRequest(), /*authorised=*/false);
+  return impl_->CallBare(&admin::Admin::Stub::Version, admin::VersionRequest());
 }
 
 }  // namespace cistern::ctl

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "proto/admin.grpc.pb.h"
+#include "proto/admin.pb.h"
 #include "tools/ctl/connection.h"
 
 namespace cistern::ctl {
@@ -21,6 +21,7 @@ class AdminClient {
   // Makes no call yet. Fails when the token file cannot be used.
   static absl::StatusOr<std::unique_ptr<AdminClient>> Make(const Connection& connection,
                                                            absl::Duration timeout);
+  ~AdminClient();
 
   absl::StatusOr<admin::StatsReply> Stats();
   absl::StatusOr<admin::SegmentsReply> Segments();
@@ -33,22 +34,10 @@ class AdminClient {
   absl::StatusOr<admin::VersionReply> Version();
 
  private:
-  template <typename Request, typename Reply>
-  using Method = grpc::Status (admin::Admin::Stub::*)(grpc::ClientContext*, const Request&, Reply*);
+  class Impl;  // gRPC's headers are heavy: only the .cc has them
 
-  AdminClient(const Connection& connection, absl::Duration timeout, std::string token);
-  template <typename Request, typename Reply>
-  absl::StatusOr<Reply> Call(Method<Request, Reply> method, const Request& request,
-                             bool authorised = true);
-  // Learns the pool id when it is not known; it is part of the authorisation.
-  absl::Status PrepareAuthorization();
-
-  const std::string address_;
-  const absl::Duration timeout_;
-  const std::string token_;  // empty = none
-  std::string pool_id_;      // 16 bytes; empty = not known yet
-  std::string authorization_;
-  std::unique_ptr<admin::Admin::Stub> stub_;
+  explicit AdminClient(std::unique_ptr<Impl> impl);
+  const std::unique_ptr<Impl> impl_;
 };
 
 // "Bearer <hex of HMAC-SHA-256(token, "admin" || pool id)>".

@@ -11,6 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/admin.grpc.pb.h"
 
 namespace cistern::ctl {
 namespace {

@@ -1,4 +1,7 @@
 // poolbench: how fast a pool is, beside what this machine can do at all.
+#include <signal.h>
+#include <unistd.h>
+
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -122,6 +125,8 @@ int Main(int argc, char** argv) {
   const ParsedOptions parsed = ParseOptions(argc, argv);
   if (parsed.exit_code >= 0) return parsed.exit_code;
   ShutdownSignal signals;
+  // A terminal that goes away ends us in good order too.
+  signal(SIGHUP, [](int) { kill(getpid(), SIGTERM); });
   const absl::StatusOr<Report> report = Measure(parsed.options, signals);
   if (!report.ok()) {
     std::cerr << "poolbench: " << StdView(report.status().message()) << "\n";

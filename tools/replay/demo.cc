@@ -5,6 +5,9 @@
 //   3. start the client processes, follow them: progress, chunks held, daemons alive
 //   4. the table, and what `cisternctl stats` says
 //   5. remove everything, check that nothing leaked, stop
+#include <signal.h>
+#include <unistd.h>
+
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -349,15 +352,17 @@ int Main(int argc, char** argv) {
   const ParsedDemoOptions parsed = ParseDemoOptions(argc, argv);
   if (parsed.exit_code >= 0) return parsed.exit_code;
   ShutdownSignal signals;
+  // A terminal that goes away ends us in good order too.
+  signal(SIGHUP, [](int) { kill(getpid(), SIGTERM); });
   absl::Status status;
-  int signal = 0;
+  int ended_by = 0;
   {
     Demo demo(parsed.options, signals, Clock::Real());
     status = demo.Run();
-    signal = demo.signal();
-    if (signal != 0) std::cout << "demo: interrupted; cleaning up\n" << std::flush;
+    ended_by = demo.signal();
+    if (ended_by != 0) std::cout << "demo: interrupted; cleaning up\n" << std::flush;
   }
-  if (signal != 0) return 128 + signal;
+  if (ended_by != 0) return 128 + ended_by;
   if (status.ok()) return 0;
   std::cerr << "demo: " << StdView(status.message()) << "\n";
   return absl::IsInvalidArgument(status) ? 2 : 1;
