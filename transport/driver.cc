@@ -116,6 +116,12 @@ void Driver::HandToIoThreadLocked() {
   io_->Arm(*this, interest_);
 }
 
+void Driver::BeforeClose() {
+  MutexLock lock(mutex_);
+  if (armed_) io_->Disarm(polled_.fd);
+  armed_ = false;
+}
+
 bool Driver::Attach(Waiter* waiter, Interest* interest) {
   MutexLock lock(mutex_);
   if (poller_kind_ == PollerKind::kWaiter && poller_ != waiter) {

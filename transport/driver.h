@@ -63,6 +63,8 @@ class Driver : public std::enable_shared_from_this<Driver> {
   // Waits for the strand, runs `fn` in it. Never from inside the strand.
   void SubmitAndWait(absl::AnyInvocable<void()> fn);
   IoThread* io() const { return io_; }
+  // In the strand, before the descriptor is closed: its number may be another driver's at once.
+  void BeforeClose();
 
   // In the strand.
   virtual void OnSubmitted() = 0;

@@ -125,7 +125,7 @@ void SendQueue::EndFrame(OutStream* stream) {
   const bool more = item->source != nullptr && item->source->remaining() > 0;
   if (!more || item->truncated_) {
     in_flight_.push_back(std::move(stream->items.front()));
-    stream->items.pop_front();
+    stream->items.erase(stream->items.begin());
   }
   stream->ready = !stream->items.empty();
   if (stream->ready) line_.push_back(stream);
@@ -150,12 +150,12 @@ void SendQueue::Consume(size_t n, std::vector<std::unique_ptr<OutItem>>* finishe
 
 bool SendQueue::Abort(OutStream* stream, std::vector<std::unique_ptr<OutItem>>* dropped) {
   const bool in_frame = mid_frame_ && !line_.empty() && line_.front() == stream;
-  std::deque<std::unique_ptr<OutItem>> items;
+  absl::InlinedVector<std::unique_ptr<OutItem>, 2> items;
   items.swap(stream->items);
   if (in_frame) {
     items.front()->truncated_ = true;
     stream->items.push_back(std::move(items.front()));
-    items.pop_front();
+    items.erase(items.begin());
   } else if (stream->ready) {
     line_.erase(std::find(line_.begin(), line_.end(), stream));
     stream->ready = false;

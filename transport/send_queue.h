@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -60,7 +61,7 @@ struct OutStream {
   bool begun = false;
   // Items that are partly or wholly prepared and not yet written.
   int in_flight = 0;
-  std::deque<std::unique_ptr<OutItem>> items;
+  absl::InlinedVector<std::unique_ptr<OutItem>, 2> items;
   bool ready = false;  // in the queue's line
 };
 

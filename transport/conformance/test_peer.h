@@ -86,6 +86,8 @@ class TestHandler final : public RequestHandler {
   // Ends what is held with "released".
   void ReleaseHeld();
   int held() const;
+  // Waits for the threads of `thread` calls.
+  void JoinThreads();
   // Blocks until `done` is true, or fails the test after 10 s.
   void Await(const std::function<bool()>& done) const;
 

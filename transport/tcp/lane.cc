@@ -327,7 +327,9 @@ void Lane::SetBroken(absl::Status why) {
 }
 
 void Lane::CloseSocket() {
-  if (fd_ >= 0) close(fd_);
+  if (fd_ < 0) return;
+  BeforeClose();
+  close(fd_);
   fd_ = -1;
 }
 

@@ -80,6 +80,10 @@ void ServerConnectionImpl::OnEvents(uint32_t events) {
 void ServerConnectionImpl::Turn() {
   if (state_ == State::kClosed) return;
   if (!draining_) Read();
+  if (peer_closed_ && reader_.paused()) {
+    // What it had still sent is not read any more: nobody is there for the answers.
+    Fail(absl::UnavailableError("the peer closed the connection"));
+  }
   Write();
   if (draining_ && queue_.empty() && !broken_.has_value()) {
     broken_ = absl::UnavailableError("refused");
@@ -104,7 +108,6 @@ void ServerConnectionImpl::Fail(const absl::Status& why) {
 void ServerConnectionImpl::DoProtocolError(const absl::Status& why) {
   if (state_ == State::kClosed || broken_.has_value()) return;
   Count(loop_.shared().protocol_errors);
-  if (state_ != State::kOpen) Count(loop_.shared().handshake_failures);
   CISTERN_LOG_EVERY(Warning, absl::Seconds(10), "connection from ", peer_.address,
                     " cut: ", why.ToString());
   Fail(why);
@@ -241,7 +244,6 @@ absl::Status ServerConnectionImpl::OnFrame(const FrameHeader& header, std::strin
 absl::Status ServerConnectionImpl::OnHandshakeFrame(const FrameHeader& header,
                                                     std::string_view meta) {
   const auto refuse = [&](const absl::Status& why) {
-    Count(loop_.shared().handshake_failures);
     CISTERN_LOG_EVERY(Warning, absl::Seconds(10), "handshake with ", peer_.address,
                       " failed: ", why.ToString());
     wire::ErrorReply error;
@@ -451,6 +453,8 @@ void ServerConnectionImpl::DoOnAbort(const std::shared_ptr<ServedCall>& call,
 
 void ServerConnectionImpl::Close(const absl::Status& why) {
   if (state_ == State::kClosed) return;
+  // Whatever ended it: a caller that does not believe our proof just hangs up.
+  if (state_ != State::kOpen) Count(loop_.shared().handshake_failures);
   state_ = State::kClosed;
   const absl::Status status = Annotate(absl::UnavailableError(why.message()),
                                        absl::StrCat("connection to ", peer_.address));
@@ -520,7 +524,6 @@ void ServerConnectionImpl::OnTimer() {
   const MonoTime deadline = Deadline(&stall);
   if (deadline <= loop_.now()) {
     if (state_ != State::kOpen) {
-      Count(loop_.shared().handshake_failures);
       Close(absl::DeadlineExceededError("no handshake in time"));
     } else {
       if (stall) Count(loop_.shared().stalled);

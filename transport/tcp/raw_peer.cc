@@ -1,0 +1,119 @@
+#include "transport/tcp/raw_peer.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/clock.h"
+#include "base/crc32c.h"
+#include "transport/handshake.h"
+
+namespace cistern::transport {
+
+std::string RawFrame(FrameType type, uint64_t id, std::string_view meta, std::string_view payload) {
+  FrameHeader header;
+  header.type = type;
+  header.request_id = id;
+  header.meta_bytes = static_cast<uint32_t>(meta.size());
+  header.meta_crc = Crc32c(meta.data(), meta.size());
+  header.payload_bytes = payload.size();
+  std::string bytes(kFrameHeaderBytes, '\0');
+  EncodeFrameHeader(header, reinterpret_cast<uint8_t*>(bytes.data()));
+  return bytes.append(meta).append(payload);
+}
+
+RawPeer::RawPeer(uint16_t port, int receive_buffer_bytes)
+    : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  if (receive_buffer_bytes > 0) {
+    setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof(receive_buffer_bytes));
+  }
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+}
+
+RawPeer::~RawPeer() { close(fd_); }
+
+bool RawPeer::Send(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (n < 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return true;
+}
+
+bool RawPeer::SendFrame(FrameType type, uint64_t id, std::string_view meta,
+                        std::string_view payload) {
+  return Send(RawFrame(type, id, meta, payload));
+}
+
+bool RawPeer::ReceiveBytes(char* out, size_t bytes, absl::Duration patience) {
+  const MonoTime end = Clock::Real().Mono() + patience;
+  size_t got = 0;
+  while (got < bytes) {
+    const absl::Duration left = end - Clock::Real().Mono();
+    pollfd wait{fd_, POLLIN, 0};
+    if (left <= absl::ZeroDuration() ||
+        poll(&wait, 1, static_cast<int>(absl::ToInt64Milliseconds(left)) + 1) <= 0) {
+      return false;
+    }
+    const ssize_t n = recv(fd_, out + got, bytes - got, 0);
+    if (n <= 0) return false;
+    got += static_cast<size_t>(n);
+  }
+  return true;
+}
+
+std::optional<RawPeer::Frame> RawPeer::Receive(absl::Duration patience) {
+  char bytes[kFrameHeaderBytes];
+  if (!ReceiveBytes(bytes, sizeof(bytes), patience)) return std::nullopt;
+  const auto header =
+      DecodeFrameHeader(reinterpret_cast<const uint8_t*>(bytes), 1 << 20, kMaxDataFrameBytes);
+  if (!header.ok()) return std::nullopt;
+  Frame frame;
+  frame.header = *header;
+  frame.meta.resize(header->meta_bytes);
+  frame.payload.resize(header->payload_bytes);
+  if (!ReceiveBytes(frame.meta.data(), frame.meta.size(), patience) ||
+      !ReceiveBytes(frame.payload.data(), frame.payload.size(), patience)) {
+    return std::nullopt;
+  }
+  return frame;
+}
+
+bool RawPeer::WaitClosed(absl::Duration patience) {
+  const MonoTime end = Clock::Real().Mono() + patience;
+  char bytes[4096];
+  for (;;) {
+    const absl::Duration left = end - Clock::Real().Mono();
+    pollfd wait{fd_, POLLIN, 0};
+    if (left <= absl::ZeroDuration() ||
+        poll(&wait, 1, static_cast<int>(absl::ToInt64Milliseconds(left)) + 1) <= 0) {
+      return false;
+    }
+    const ssize_t n = recv(fd_, bytes, sizeof(bytes), 0);
+    if (n == 0 || (n < 0 && errno == ECONNRESET)) return true;
+  }
+}
+
+bool RawPeer::Handshake(const LocalIdentity& identity) {
+  ClientHandshake handshake(identity, "", false);
+  if (!SendFrame(FrameType::kHello, 0, handshake.MakeHello().SerializeAsString())) return false;
+  const auto answer = Receive();
+  wire::HelloAck ack;
+  if (!answer.has_value() || !ack.ParseFromString(answer->meta)) return false;
+  const auto auth = handshake.OnHelloAck(ack);
+  if (!auth.ok() || !SendFrame(FrameType::kAuth, 0, auth->SerializeAsString())) return false;
+  const auto ok = Receive();
+  return ok.has_value() && ok->header.type == FrameType::kAuthOk;
+}
+
+}  // namespace cistern::transport
