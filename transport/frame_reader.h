@@ -15,6 +15,10 @@
 
 namespace cistern::transport {
 
+// Options::head_bytes of connections kept for small messages: a lookup of a thousand keys in one
+// read.
+inline constexpr size_t kSmallLaneHeadBytes = 32 << 10;
+
 // What a FrameReader tells its connection. An error from any of these ends the connection.
 class FrameReceiver {
  public:
@@ -55,6 +59,7 @@ class FrameReader {
 
   // The limits change when the handshake is done.
   void SetLimits(uint32_t max_meta_bytes, uint64_t max_payload_bytes);
+  void SetHeadBytes(size_t head_bytes) { options_.head_bytes = head_bytes; }
 
   // Where the next read goes: nothing while paused. The same until Advance.
   absl::Status NextRead(std::vector<iovec>* out);

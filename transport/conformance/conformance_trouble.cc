@@ -173,9 +173,8 @@ TEST_P(WireConformance, ServerGoneMidPayloadEndsTheGet) {
     return absl::OkStatus();
   };
   CallGroup group;
-  channel().Start(
-      MakeSpec(FrameType::kGet, absl::StrCat("get ", memory.size(), " 65536 1"), absl::Seconds(2)),
-      &call, &group);
+  channel().Start(MakeSpec(FrameType::kGet, absl::StrCat("get ", memory.size(), " 65536 1"), kLong),
+                  &call, &group);
   io_->Wait(group);
   if (stopper.joinable()) stopper.join();
   // All may have been in the sockets already.
@@ -228,7 +227,7 @@ TEST_P(WireConformance, StopAbortsWhatIsHeld) {
   std::vector<TestCall> calls(5);
   CallGroup group;
   for (TestCall& call : calls) {
-    CallSpec spec = MakeSpec(FrameType::kPing, "hold", absl::Seconds(2));
+    CallSpec spec = MakeSpec(FrameType::kPing, "hold", kLong);
     spec.small = true;
     channel().Start(std::move(spec), &call, &group);
   }

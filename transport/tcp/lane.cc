@@ -272,7 +272,7 @@ void Lane::OnConnected() {
       std::make_unique<ClientHandshake>(options_.identity, options_.expected_peer_id, small_);
   FrameReader::Options reader;
   reader.max_meta_bytes = kMaxHandshakeMetaBytes;
-  reader.head_bytes = small_ ? 32 << 10 : 8 << 10;
+  if (small_) reader.head_bytes = kSmallLaneHeadBytes;
   reader_.reset(new FrameReader(reader, this));
   SendControl(FrameType::kHello, 0, handshake_->MakeHello().SerializeAsString());
 }

@@ -276,6 +276,7 @@ absl::Status ServerConnectionImpl::OnHandshakeFrame(const FrameHeader& header,
   peer_ = handshake_->peer();
   peer_.address = std::move(address);
   peer_.wire = "tcp";
+  if (handshake_->small_lane()) reader_.SetHeadBytes(kSmallLaneHeadBytes);
   handshake_.reset();
   const ServerLimits& limits = loop_.shared().options.limits;
   reader_.SetLimits(limits.max_meta_bytes, limits.max_payload_bytes);
