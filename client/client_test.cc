@@ -207,7 +207,7 @@ TEST(ClientConnectTest, MasterThatIsNotUpIsWaitedForThenNamed) {
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr(options.master_address)));
   const absl::Duration took = Clock::Real().Mono() - start;
   EXPECT_GE(took, absl::Milliseconds(290));
-  EXPECT_LT(took, absl::Milliseconds(300 + 150 + 100));
+  EXPECT_LT(took, absl::Seconds(2));
   // Lazily it cannot fail; the first call does.
   options.lazy = true;
   ASSERT_OK_AND_ASSIGN(const auto client, Client::Connect(options));

@@ -215,7 +215,8 @@ TEST_F(GetTest, SilentStoreEndsAtTheDeadline) {
   const MonoTime start = Clock::Real().Mono();
   EXPECT_EQ(Get("a", 8'192, {{.deadline = absl::Milliseconds(100)}}).first,
             ChunkCode::kDeadlineExceeded);
-  EXPECT_LT(Clock::Real().Mono() - start, absl::Milliseconds(100 + 150 + 100));
+  // 150 ms after it on a quiet host; far from the default of 5 s on a busy one.
+  EXPECT_LT(Clock::Real().Mono() - start, absl::Seconds(2));
 }
 
 TEST_F(GetTest, AsyncIsWatchedThroughItsEventFd) {

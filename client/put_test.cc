@@ -179,7 +179,8 @@ TEST_F(PutTest, SilentStoreEndsAtTheDeadline) {
   const MonoTime start = Clock::Real().Mono();
   EXPECT_EQ(Put("a", std::string(3 << 20, 'x'), {{.deadline = absl::Milliseconds(100)}}),
             ChunkCode::kDeadlineExceeded);
-  EXPECT_LT(Clock::Real().Mono() - start, absl::Milliseconds(100 + 150 + 100));
+  // 150 ms after it on a quiet host; far from the default of 5 s on a busy one.
+  EXPECT_LT(Clock::Real().Mono() - start, absl::Seconds(2));
 }
 
 TEST_F(PutTest, AnswerThatDoesNotFitTheRequestIsNoAnswer) {
@@ -200,6 +201,7 @@ TEST_F(PutTest, CancelledPutEndsQuietly) {
 TEST_F(PutTest, ManyChunksUnderASmallBudget) {
   ClientOptions options = pool_.options();
   options.max_inflight_bytes = 1 << 20;
+  options.deadline = absl::Minutes(1);  // sanitizers digest slowly
   Connect(options);
   used_ = 0;
   std::vector<PutItem> items;

@@ -233,7 +233,8 @@ TEST_F(ClientPoolTest, StoppedStoreEndsCallsAtTheirDeadline) {
   for (const int store : {0, 1}) kill(store_pid(store), SIGCONT);
   EXPECT_TRUE(code == ChunkCode::kDeadlineExceeded || code == ChunkCode::kUnavailable)
       << ChunkCodeName(code);
-  EXPECT_LT(took, absl::Milliseconds(300 + 150 + 100));
+  // 150 ms after it on a quiet host; far from the default of 5 s on a busy one.
+  EXPECT_LT(took, absl::Seconds(2));
   EXPECT_TRUE(Eventually([&] { return Get("a", 1 << 20) == ChunkCode::kOk; })) << message_;
 }
 
@@ -332,7 +333,7 @@ TEST_F(SmallPoolTest, ChunkThatCannotFitIsRefusedInTime) {
   const MonoTime start = Clock::Real().Mono();
   const ChunkCode code = Put("huge", 1, 60 << 20, options);  // each store has 32 MiB
   EXPECT_EQ(code, ChunkCode::kResourceExhausted) << ChunkCodeName(code) << " " << message_;
-  EXPECT_LT(Clock::Real().Mono() - start, absl::Seconds(2) + absl::Milliseconds(250));
+  EXPECT_LT(Clock::Real().Mono() - start, absl::Seconds(4));
 }
 
 }  // namespace
