@@ -39,6 +39,7 @@ struct BadReport {
   NamespaceIndex ns;
   std::vector<ChunkName> names;
   std::vector<Version> versions;
+  std::string statuses;  // of the first chunks: those checked so far
 };
 
 absl::StatusOr<BadReport> ReadReport(ServerCall& call) {
@@ -63,6 +64,30 @@ absl::StatusOr<BadReport> ReadReport(ServerCall& call) {
     report.versions.push_back(Version(versions[i]));
   }
   return report;
+}
+
+// One chunk a task: what else the maintenance thread does (room for waiting puts, expiry) must not
+// wait until a thousand chunks of 1 GiB are hashed.
+void CheckReported(const ServiceContext& context, std::shared_ptr<ServerCall> call,
+                   std::shared_ptr<BadReport> report) {
+  const bool queued = context.run_in_background([&context, call, report] {
+    if (call->aborted()) return;
+    const size_t i = report->statuses.size();
+    if (i < report->names.size()) {
+      report->statuses.push_back(static_cast<char>(
+          context.chunks->ReportBad(report->ns, report->names[i], report->versions[i])));
+      context.poke_session();
+    }
+    if (report->statuses.size() < report->names.size()) {
+      return CheckReported(context, call, report);
+    }
+    wire::ReportBadReply reply;
+    reply.set_statuses(std::move(report->statuses));
+    call->Reply(FrameType::kReportBadReply, reply.SerializeAsString(), /*final=*/true);
+  });
+  if (!queued) {
+    call->Fail(absl::ResourceExhaustedError("report: too many checks are waiting; try later"));
+  }
 }
 
 }  // namespace
@@ -111,22 +136,7 @@ void DataService::ServeBindNamespace(std::unique_ptr<ServerCall> call) {
 void DataService::ServeReportBad(std::unique_ptr<ServerCall> call) {
   absl::StatusOr<BadReport> report = ReadReport(*call);
   if (!report.ok()) return call->Fail(report.status());
-  std::shared_ptr<ServerCall> shared = std::move(call);
-  const ServiceContext& context = context_;
-  const bool queued = context_.run_in_background([shared, report = *std::move(report), &context] {
-    std::string statuses;
-    for (size_t i = 0; i < report.names.size() && !shared->aborted(); ++i) {
-      statuses.push_back(static_cast<char>(
-          context.chunks->ReportBad(report.ns, report.names[i], report.versions[i])));
-    }
-    context.poke_session();
-    wire::ReportBadReply reply;
-    reply.set_statuses(std::move(statuses));
-    shared->Reply(FrameType::kReportBadReply, reply.SerializeAsString(), /*final=*/true);
-  });
-  if (!queued) {
-    shared->Fail(absl::ResourceExhaustedError("report: too many checks are waiting; try later"));
-  }
+  CheckReported(context_, std::move(call), std::make_shared<BadReport>(*std::move(report)));
 }
 
 }  // namespace cistern::store

@@ -88,10 +88,11 @@ absl::Status Parse(const ServiceContext& context, transport::ServerCall& call, R
   if (meta.order() != wire::CHUNK_MAJOR) {
     return absl::UnimplementedError("get: order by part is not served by this store");
   }
-  const MonoTime deadline = call.received_at() + absl::Milliseconds(meta.deadline_ms());
+  const MonoTime deadline = DeadlineOf(call, meta.deadline_ms());
   if (context.clock->Mono() >= deadline) {
     return absl::DeadlineExceededError("get: its time had passed when it was read");
   }
+  call.SetDeadline(deadline);
   out->names.reserve(n);
   for (size_t i = 0; i < n; ++i) out->names.push_back(ChunkName{ids[i], Shard(shards[i])});
   return absl::OkStatus();

@@ -41,6 +41,17 @@ absl::Status CheckNamespaceRecord(const NamespaceRecord& record) {
                                                    kMaxFingerprintBytes, " bytes, not ",
                                                    record.fingerprint.size()));
   }
+  const wire::NamespaceOptions& options = record.options;
+  if (!wire::VerifyPolicy_IsValid(options.verify()) ||
+      !wire::DigestKind_IsValid(options.digest())) {
+    // In a slot they would be cut to a byte, and a restart would find the slot damaged.
+    return absl::InvalidArgumentError("namespace options with values this version does not know");
+  }
+  if (const uint32_t part = options.part_bytes();
+      part != 0 && (part < kMinPartBytes || (part & (part - 1)) != 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("part_bytes ", part, " is no power of two of ", kMinPartBytes, " or more"));
+  }
   if (record.id != DeriveNamespaceId(record.tenant, record.name, record.fingerprint)) {
     return absl::InvalidArgumentError(
         "the namespace id is not the one derived from tenant, name and fingerprint");

@@ -52,6 +52,23 @@ TEST(NamespaceRecordTest, FieldsLongerThanTheirPlaceAreRefused) {
   EXPECT_OK(CheckNamespaceRecord(Make("", "n", "")));
 }
 
+// A slot that holds them would be taken for damaged after a restart, and its chunks with it.
+TEST(NamespaceRecordTest, OptionsThatASlotCannotHoldAreRefused) {
+  const auto code = absl::StatusCode::kInvalidArgument;
+  NamespaceRecord record = Make("", "n", "f");
+  record.options.set_part_bytes(12'288);  // no power of two
+  EXPECT_THAT(CheckNamespaceRecord(record), StatusIs(code));
+  record.options.set_part_bytes(2'048);
+  EXPECT_THAT(CheckNamespaceRecord(record), StatusIs(code));
+  record.options.set_part_bytes(4'096);
+  EXPECT_OK(CheckNamespaceRecord(record));
+  record.options.set_verify(static_cast<wire::VerifyPolicy>(300));
+  EXPECT_THAT(CheckNamespaceRecord(record), StatusIs(code));
+  record.options.set_verify(wire::VERIFY_ALWAYS);
+  record.options.set_digest(static_cast<wire::DigestKind>(3));
+  EXPECT_THAT(CheckNamespaceRecord(record), StatusIs(code));
+}
+
 TEST(NamespaceRecordTest, KillWhileASlotIsWrittenLeavesItFree) {
   NamespaceSlot old{};
   WriteNamespaceSlot(Make("", "old", "fp"), &old);

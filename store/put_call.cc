@@ -78,10 +78,11 @@ absl::Status PutCall::Parse() {
   CISTERN_ASSIGN_OR_RETURN(
       const auto lengths,
       Column<uint32_t>::Parse(request.lengths(), ids.size(), "lengths", false, true));
-  deadline_ = call_->received_at() + absl::Milliseconds(request.deadline_ms());
+  deadline_ = DeadlineOf(*call_, request.deadline_ms());
   if (context_.clock->Mono() >= deadline_) {
     return absl::DeadlineExceededError("put: its time had passed when it was read");
   }
+  call_->SetDeadline(deadline_);
   digests_ = request.digest() != wire::DIGEST_NONE;
   inline_ = request.payload_inline();
   options_.batch = context_.chunks->NewBatch();

@@ -2,6 +2,7 @@
 #ifndef CISTERN_STORE_SERVICE_CONTEXT_H_
 #define CISTERN_STORE_SERVICE_CONTEXT_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -10,8 +11,18 @@
 #include "base/clock.h"
 #include "store/chunk_store.h"
 #include "store/room_keeper.h"
+#include "transport/server.h"
 
 namespace cistern::store {
+
+// The longest that a client may give a call (its library's bound, see proto/config.proto).
+inline constexpr absl::Duration kLongestCall = absl::Hours(1);
+
+// When the caller's patience ends. Never later than an hour from now, whatever a peer says: extents
+// and references are held until then.
+inline MonoTime DeadlineOf(const transport::ServerCall& call, uint32_t deadline_ms) {
+  return call.received_at() + std::min(absl::Milliseconds(deadline_ms), kLongestCall);
+}
 
 struct ServiceContext {
   ChunkStore* chunks = nullptr;

@@ -64,6 +64,12 @@ class ServerCall {
                      std::unique_ptr<PayloadSource> payload = nullptr,
                      absl::AnyInvocable<void(absl::Status)> sent = nullptr) = 0;
 
+  // When the caller's own patience for this call ends. A transfer of it (either way) that still
+  // runs `stall_timeout` later ends the connection, however steadily it drips: an honest caller has
+  // cancelled by then, and what the call holds must not depend on a peer's good will. Wires whose
+  // peers are in this process need not do it.
+  virtual void SetDeadline(MonoTime) {}
+
   // Ends the call with an ErrorReply; what was replied before is sent first.
   virtual void Fail(const absl::Status& status) = 0;
 
@@ -102,7 +108,8 @@ struct ServerLimits {
   uint64_t max_buffered_bytes_per_connection = 8 << 20;
   absl::Duration handshake_timeout = absl::Seconds(5);
   absl::Duration idle_timeout = absl::Minutes(10);
-  // A transfer under way (payload or half a frame) that makes no progress for this long is cut.
+  // A transfer under way (payload or half a frame) that makes no progress for this long is cut, as
+  // is one that runs on for this long after its call's deadline.
   absl::Duration stall_timeout = absl::Seconds(30);
 };
 

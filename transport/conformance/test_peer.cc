@@ -111,8 +111,14 @@ void TestHandler::ReleaseHeld() {
 
 void TestHandler::OnRequest(std::unique_ptr<ServerCall> call) {
   requests.fetch_add(1);
-  const std::string meta(call->meta());
-  const std::vector<std::string> words = absl::StrSplit(meta, ' ');
+  std::string meta(call->meta());
+  std::vector<std::string> words = absl::StrSplit(meta, ' ');
+  if (words[0] == "until") {
+    call->SetDeadline(call->received_at() +
+                      absl::Milliseconds(static_cast<int64_t>(Number(words, 1))));
+    meta = Rest(Rest(meta));
+    words.erase(words.begin(), words.begin() + 2);
+  }
   const std::string& verb = words[0];
   if (verb == "echo") {
     call->Reply(FrameType::kPong, Rest(meta), true);

@@ -75,6 +75,7 @@ class PatternSink final : public PayloadSink {
 //   ignore                answers without taking the payload
 //   early                 PutReady, then a failure without taking anything
 //   protocol              ProtocolError
+//   until MS WORDS        as WORDS say, with a deadline MS after it came
 class TestHandler final : public RequestHandler {
  public:
   TestHandler() = default;

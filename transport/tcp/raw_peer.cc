@@ -89,6 +89,11 @@ std::optional<RawPeer::Frame> RawPeer::Receive(absl::Duration patience) {
   return frame;
 }
 
+bool RawPeer::Drain(size_t bytes, absl::Duration patience) {
+  std::string drained(bytes, '\0');
+  return ReceiveBytes(drained.data(), bytes, patience);
+}
+
 bool RawPeer::WaitClosed(absl::Duration patience) {
   const MonoTime end = Clock::Real().Mono() + patience;
   char bytes[4096];

@@ -33,6 +33,8 @@ class RawPeer {
   };
   // Nothing when the server closed or `patience` ran out.
   std::optional<Frame> Receive(absl::Duration patience = absl::Seconds(10));
+  // Takes `bytes` of what the server sends, whatever they are. False when it closed first.
+  bool Drain(size_t bytes, absl::Duration patience = absl::Seconds(10));
   // Whether the server closes within `patience`; what it sends before is thrown away.
   bool WaitClosed(absl::Duration patience = absl::Seconds(10));
   // The whole handshake; false if refused.

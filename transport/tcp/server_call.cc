@@ -49,6 +49,10 @@ void ServerCallImpl::Reply(FrameType type, std::string meta, bool final,
   });
 }
 
+void ServerCallImpl::SetDeadline(MonoTime deadline) {
+  OnLoop([call = call_, deadline] { call->connection->DoSetDeadline(call, deadline); });
+}
+
 void ServerCallImpl::Fail(const absl::Status& status) {
   wire::ErrorReply error;
   error.set_code(static_cast<uint32_t>(status.code()));

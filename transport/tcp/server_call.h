@@ -26,6 +26,7 @@ class ServerCallImpl final : public ServerCall {
                       absl::AnyInvocable<void(absl::Status)> done) override;
   void Reply(FrameType type, std::string meta, bool final, std::unique_ptr<PayloadSource> payload,
              absl::AnyInvocable<void(absl::Status)> sent) override;
+  void SetDeadline(MonoTime deadline) override;
   void Fail(const absl::Status& status) override;
   void ProtocolError(const absl::Status& why) override;
   void OnAbort(absl::AnyInvocable<void(absl::Status)> fn) override;

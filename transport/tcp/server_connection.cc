@@ -450,6 +450,13 @@ void ServerConnectionImpl::DoOnAbort(const std::shared_ptr<ServedCall>& call,
   }
 }
 
+void ServerConnectionImpl::DoSetDeadline(const std::shared_ptr<ServedCall>& call,
+                                         MonoTime deadline) {
+  if (call->over || call->gone) return;
+  call->deadline = deadline;
+  WakeBy(deadline + loop_.shared().options.limits.stall_timeout);
+}
+
 // --- ends ---
 
 void ServerConnectionImpl::Close(const absl::Status& why) {
@@ -495,6 +502,11 @@ MonoTime ServerConnectionImpl::Deadline(bool* stall) const {
       if (call->sink != nullptr) deadline = std::min(deadline, call->last_progress);
     }
   }
+  for (const auto& [id, call] : calls_) {
+    // Of a call that is still worked on only a payload on its way counts.
+    const bool transfers = call->sink != nullptr || !call->items.empty() || call->in_flight != 0;
+    if (transfers) deadline = std::min(deadline, call->deadline);
+  }
   if (deadline != MonoTime::Infinite()) {
     *stall = true;
     return deadline + limits.stall_timeout;
@@ -512,10 +524,13 @@ void ServerConnectionImpl::UpdateTimer() {
     earliest = loop_.now() + (transfer ? std::min(limits.stall_timeout, limits.idle_timeout)
                                        : limits.idle_timeout);
   }
-  if (earliest < timer_at) {
-    timer_at = earliest;
-    loop_.SetTimer(this, earliest);
-  }
+  WakeBy(earliest);
+}
+
+void ServerConnectionImpl::WakeBy(MonoTime when) {
+  if (when >= timer_at) return;
+  timer_at = when;
+  loop_.SetTimer(this, when);
 }
 
 void ServerConnectionImpl::OnTimer() {

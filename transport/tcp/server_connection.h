@@ -43,6 +43,7 @@ struct ServedCall : OutStream, std::enable_shared_from_this<ServedCall> {
   uint64_t receive_left = 0;
   absl::AnyInvocable<void(absl::Status)> received;
   MonoTime last_progress;
+  MonoTime deadline = MonoTime::Infinite();  // the caller's
   absl::AnyInvocable<void(absl::Status)> on_abort;
 };
 
@@ -74,6 +75,7 @@ class ServerConnectionImpl final : public ServerConnection,
                  absl::AnyInvocable<void(absl::Status)> done);
   void DoOnAbort(const std::shared_ptr<ServedCall>& call,
                  absl::AnyInvocable<void(absl::Status)> fn);
+  void DoSetDeadline(const std::shared_ptr<ServedCall>& call, MonoTime deadline);
   void DoProtocolError(const absl::Status& why);
 
  private:
@@ -102,6 +104,7 @@ class ServerConnectionImpl final : public ServerConnection,
   // When the peer has been silent for too long; *stall says which kind of silence it is.
   MonoTime Deadline(bool* stall) const;
   void UpdateTimer();
+  void WakeBy(MonoTime when);
   void Fail(const absl::Status& why);
 
   ServerLoop& loop_;

@@ -176,6 +176,52 @@ TEST_F(TcpServerTest, ReaderThatStopsIsCutAtTheStallTimeout) {
   AwaitNoConnections();
 }
 
+// One byte now and then is progress; without an end to it a put would hold its memory for ever.
+TEST_F(TcpServerTest, PayloadThatDripsIsCutWhenItsDeadlineIsLongOver) {
+  options_.limits.stall_timeout = kShort;
+  Listen();
+  RawPeer peer(server_->port());
+  ASSERT_TRUE(peer.Handshake(client_));
+  peer.SendFrame(FrameType::kPut, 1, "until 50 ready 100000 100 1");
+  peer.Send(RawFrame(FrameType::kData, 1, "", std::string(100'000, 'x')).substr(0, 32));
+  bool closed = false;
+  for (int i = 0; i < 1'000 && !closed; ++i) {
+    closed = !peer.Send("x") || peer.WaitClosed(absl::Milliseconds(5));
+  }
+  EXPECT_TRUE(closed);
+  AwaitNoConnections();
+  EXPECT_EQ(server_->stats().stalled, 1u);
+  EXPECT_EQ(handler_.received_failed, 1);
+}
+
+TEST_F(TcpServerTest, ReaderThatDripsIsCutWhenItsDeadlineIsLongOver) {
+  options_.limits.stall_timeout = absl::Milliseconds(500);
+  Listen();
+  RawPeer peer(server_->port(), 4096);
+  ASSERT_TRUE(peer.Handshake(client_));
+  peer.SendFrame(FrameType::kGet, 1, "until 50 get 100000000 100000 1");
+  RawPeer pace(server_->port());
+  ASSERT_TRUE(pace.Handshake(client_));
+  for (int i = 0; i < 1'000 && peer.Drain(100'000); ++i) pace.WaitClosed(absl::Milliseconds(5));
+  handler_.Await([&] { return handler_.sent_failed + handler_.sent_ok == 1; });
+  EXPECT_EQ(handler_.sent_failed, 1);
+  EXPECT_EQ(handler_.sources_destroyed, 1);
+  EXPECT_EQ(server_->stats().stalled, 1u);
+}
+
+TEST_F(TcpServerTest, DeadlineThatIsOverHarmsNoCallThatMovesNothing) {
+  options_.limits.stall_timeout = kShort;
+  Listen();
+  RawPeer peer(server_->port());
+  ASSERT_TRUE(peer.Handshake(client_));
+  peer.SendFrame(FrameType::kPing, 1, "until 1 hold");
+  EXPECT_FALSE(peer.WaitClosed(4 * kShort));
+  handler_.ReleaseHeld();
+  const auto answer = peer.Receive();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->meta, "released");
+}
+
 TEST_F(TcpServerTest, IdleConnectionsAreClosedAndBusyOnesAreNot) {
   options_.limits.idle_timeout = kShort;
   Listen();
