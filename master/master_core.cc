@@ -37,6 +37,7 @@ absl::Status MasterCore::Start(MonoTime now) {
 absl::Status MasterCore::RaiseEpoch(Epoch epoch) {
   CISTERN_RETURN_IF_ERROR(state_store_.SaveEpoch(epoch));
   pool_->epoch = epoch;
+  pool_->stores.StartDirectoryEpoch(epoch);
   for (auto& [id, session] : pool_->sessions) session->QueueEpochChanged(epoch);
   return absl::OkStatus();
 }

@@ -2,6 +2,7 @@
 #ifndef CISTERN_MASTER_STORE_TABLE_H_
 #define CISTERN_MASTER_STORE_TABLE_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -101,6 +102,11 @@ class StoreTable {
 
   uint64_t directory_version() const { return directory_version_; }
   void TouchDirectory() { ++directory_version_; }
+  // Versions of different epochs never meet: a client that outlives a master must not take the
+  // next one's store indexes for those it knows.
+  void StartDirectoryEpoch(Epoch epoch) {
+    directory_version_ = std::max(directory_version_, epoch.value << 32) + 1;
+  }
   void FillDirectory(wire::StoreDirectory* out) const;
 
  private:

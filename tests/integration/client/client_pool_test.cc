@@ -251,6 +251,42 @@ TEST_F(ClientPoolTest, MasterKilledIsNamedAndGetsGoOn) {
   EXPECT_THAT(std::string(lookup.status().message()), HasSubstr(pool_->connection().data));
 }
 
+TEST_F(ClientPoolTest, RestartedMasterIsFoundAndHasTheChunksBack) {
+  std::vector<KeyId> ids;
+  for (int i = 0; i < 16; ++i) {
+    const std::string key = "k" + std::to_string(i);
+    PutOptions options = Visible();
+    options.affinity = static_cast<uint64_t>(i) << 56;  // in both stores
+    ASSERT_EQ(Put(key, i, 4'000'000, options), ChunkCode::kOk);
+    ids.push_back(Id(key));
+  }
+  ASSERT_OK_AND_ASSIGN(const ctl::Endpoints at,
+                       ctl::ReadEndpointsFile(pool_->master_endpoints_file()));
+  ASSERT_OK_AND_ASSIGN(const ctl::HostPort data, ctl::SplitHostPort(at.data));
+  ASSERT_OK_AND_ASSIGN(const ctl::HostPort grpc, ctl::SplitHostPort(at.grpc));
+  kill(pool_->pids()[0], SIGKILL);
+  ASSERT_TRUE(Eventually([&] { return !pool_->CheckAlive().ok(); }));
+  ASSERT_OK_AND_ASSIGN(
+      const auto master,
+      pool::ChildProcess::Start(
+          {.name = "master again",
+           .argv = {"master/cistern-master", "--config", pool_->dir() + "/master.toml", "--set",
+                    "data_port=" + data.port, "--set", "grpc_port=" + grpc.port},
+           .log_path = pool_->dir() + "/master-again.log"},
+          Clock::Real()));
+  // The same client: it connects again by itself, and takes in the stores as they come back.
+  ASSERT_TRUE(Eventually([&] {
+    const auto found = ns_->Lookup(ids);
+    return found.ok() && found->leading_run == 16;
+  })) << master->LogTail();
+  for (int i = 0; i < 16; ++i) {
+    ASSERT_EQ(Get("k" + std::to_string(i), 4'000'000), ChunkCode::kOk) << i << " " << message_;
+    EXPECT_TRUE(Brought(i, 4'000'000));
+  }
+  EXPECT_EQ(Put("new", 99, 100'000), ChunkCode::kOk) << message_;
+  EXPECT_TRUE(master->Stop(absl::Seconds(10)));
+}
+
 TEST_F(ClientPoolTest, RemoveKeepsWhatIsLeasedUnlessForced) {
   ASSERT_EQ(Put("a", 1, 10'000, Visible()), ChunkCode::kOk);
   ASSERT_EQ(Put("b", 2, 10'000, Visible()), ChunkCode::kOk);
