@@ -1,5 +1,6 @@
 #include "tools/replay/chunk_pattern.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -28,7 +29,7 @@ TEST(ChunkPatternTest, ALengthThatIsNoMultipleOfAWordIsAPrefix) {
   const std::vector<uint8_t> whole = Bytes(1, 2, 4160);
   for (size_t size : {0, 1, 7, 31, 33, 4097, 4159}) {
     const std::vector<uint8_t> part = Bytes(1, 2, size);
-    EXPECT_EQ(std::memcmp(part.data(), whole.data(), size), 0) << size;
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin())) << size;
     EXPECT_EQ(ChunkPattern(1, 2).Verify(part.data(), size), size);
   }
 }
