@@ -148,6 +148,7 @@ class PlaceCall {
   void AssignSlice(PoolState& pool, MonoTime now);
   void Assign(PoolState& pool, size_t chunk, MonoTime now);
   StoreIndex NextStore(PoolState& pool, uint64_t bytes, MonoTime now);
+  StoreIndex RoomiestStore(PoolState& pool, uint64_t bytes);
   void Refuse(PoolState& pool, size_t chunk, std::string_view why);
   void Finish(PoolState& pool, MonoTime now);
   void SetStore(size_t chunk, StoreIndex store);
@@ -171,6 +172,7 @@ class PlaceCall {
   uint64_t absent_bytes_ = 0;
   std::vector<PlacementRun> runs_;  // bytes count down
   size_t run_ = 0;
+  uint64_t no_room_for_ = ~uint64_t{0};  // no store had room for so many bytes
 };
 
 // Removal, by key or of a whole namespace. Step queues the commands; when it is over ticket() names

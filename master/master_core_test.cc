@@ -328,6 +328,30 @@ TEST(PlaceTest, BurstsDoNotOverfillAStore) {
   EXPECT_EQ(refused, 200u);
 }
 
+TEST(PlaceTest, GoesElsewhereWhenTheAncestorsStoreIsFullOfWhatCannotGo) {
+  MasterOptions options;
+  options.lease_share = 1.0;
+  TestPool t(options);
+  const SessionId full = t.Connect(0, 100 * kChunk);
+  ASSERT_OK(t.SendRecords(full, 1, Puts(1, 95, 1)));
+  std::vector<uint64_t> ids;
+  for (uint64_t i = 1; i <= 95; ++i) ids.push_back(i);
+  ASSERT_EQ(t.Lookup(ids).leased_keys(), 95u);
+  t.Connect(1, 100 * kChunk);
+  // More than half of the chain is in store 0, which has room for five of the eight others.
+  const wire::PlaceReply reply =
+      t.Place({1, 2, 3, 4, 5, 6, 7, 8, 9, 201, 202, 203, 204, 205, 206, 207, 208});
+  EXPECT_EQ(reply.refused(), std::string(3, 0));
+  for (size_t i = 9; i < 14; ++i) EXPECT_EQ(TestPool::StoreAt(reply.stores(), i), StoreIndex(0));
+  for (size_t i = 14; i < 17; ++i) EXPECT_EQ(TestPool::StoreAt(reply.stores(), i), StoreIndex(1));
+  // Both full: refused, however often it is asked.
+  ids.clear();
+  for (uint64_t i = 301; i <= 401; ++i) ids.push_back(i);
+  const wire::PlaceReply second = t.Place(ids);
+  for (size_t i = 0; i < 97; ++i) EXPECT_EQ(TestPool::StoreAt(second.stores(), i), StoreIndex(1));
+  for (size_t i = 97; i < 101; ++i) EXPECT_TRUE(BitmapGet(second.refused(), i));
+}
+
 TEST(PlaceTest, NoStoreIsAReason) {
   TestPool t;
   const wire::PlaceReply reply = t.Place({1, 2});

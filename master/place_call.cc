@@ -165,7 +165,7 @@ void PlaceCall::Assign(PoolState& pool, size_t chunk, MonoTime now) {
 }
 
 // The store whose turn it is: contiguous runs, each until its share is used up; the last one takes
-// what is left. None when none has room.
+// what is left. When the chosen ones cannot make room, any that has some. None when none has.
 StoreIndex PlaceCall::NextStore(PoolState& pool, uint64_t bytes, MonoTime now) {
   while (run_ + 1 < runs_.size() && runs_[run_].bytes == 0) ++run_;
   for (; run_ < runs_.size(); ++run_) {
@@ -180,8 +180,32 @@ StoreIndex PlaceCall::NextStore(PoolState& pool, uint64_t bytes, MonoTime now) {
     run.bytes -= std::min(run.bytes, bytes);
     return run.store;
   }
+  // What they hold is leased, pinned, or may be leased by the master before this one.
+  if (const StoreIndex other = RoomiestStore(pool, bytes); other.value != StoreIndex::kNone) {
+    runs_.push_back({other, 0});
+    run_ = runs_.size() - 1;
+    return other;
+  }
   run_ = 0;  // another one may have got room meanwhile
   return StoreIndex(StoreIndex::kNone);
+}
+
+// The store with the most room of those that need not evict to take `bytes`; none when there is
+// none. In a batch it is asked at most once in vain for a size.
+StoreIndex PlaceCall::RoomiestStore(PoolState& pool, uint64_t bytes) {
+  StoreIndex best(StoreIndex::kNone);
+  if (bytes >= no_room_for_) return best;
+  uint64_t most = 0;
+  for (const auto& store : pool.stores.all()) {
+    if (!pool.stores.Placeable(*store)) continue;
+    const uint64_t used = pool.ProjectedBytes(*store, 0);
+    const uint64_t capacity = store->dram().capacity_bytes;
+    if (used >= capacity || capacity - used < bytes || capacity - used <= most) continue;
+    most = capacity - used;
+    best = store->index;
+  }
+  if (best.value == StoreIndex::kNone) no_room_for_ = bytes;
+  return best;
 }
 
 void PlaceCall::Refuse(PoolState& pool, size_t chunk, std::string_view why) {
