@@ -14,6 +14,9 @@ namespace {
 constexpr uint32_t kExpiresPerTick = 1024;
 constexpr uint32_t kScrubsPerTick = 512;
 constexpr uint32_t kSweepSlice = 1024;
+// It counts restarts of the master, so nothing honest comes near; directory versions shift it
+// by 32.
+constexpr uint64_t kMaxEpoch = uint64_t{1} << 31;
 
 }  // namespace
 
@@ -100,6 +103,11 @@ absl::StatusOr<MasterCore::Opened> MasterCore::OnHello(const wire::SessionHello&
         absl::StrCat("this is pool ", pool_->options.pool_id.ToHex(), ", the store is of another"));
   }
   CISTERN_ASSIGN_OR_RETURN(const StoreId store_id, StoreId::Parse(hello.store_id()));
+  if (hello.highest_epoch() > kMaxEpoch) {
+    // Outbid, it would wrap to 0, now or at a restart, and every store refuse its master.
+    return absl::InvalidArgumentError(
+        absl::StrCat("session: epoch ", hello.highest_epoch(), " is out of bounds"));
+  }
   if (hello.highest_epoch() > pool_->epoch.value) {
     if (hello.in_session_elsewhere()) {
       pool_->fenced = absl::FailedPreconditionError(

@@ -258,6 +258,22 @@ TEST(EpochTest, HigherEpochIsOutbidAndOpenSessionsHear) {
   EXPECT_OK(t.core().fenced());
 }
 
+TEST(EpochTest, EpochThatCouldNotBeOutbidIsRefused) {
+  TestPool t;
+  t.Connect(0, kMiB);
+  for (const uint64_t epoch : {~uint64_t{0}, ~uint64_t{0} - 1, uint64_t{1} << 32}) {
+    for (const bool elsewhere : {false, true}) {
+      wire::SessionHello hello = t.Hello(1, kMiB, 1);
+      hello.set_highest_epoch(epoch);
+      hello.set_in_session_elsewhere(elsewhere);
+      EXPECT_THAT(t.core().OnHello(hello, t.now), StatusIs(absl::StatusCode::kInvalidArgument));
+    }
+  }
+  EXPECT_EQ(t.core().epoch(), Epoch(1));
+  EXPECT_EQ(t.state().state.epoch, Epoch(1));
+  EXPECT_OK(t.core().fenced());
+}
+
 TEST(EpochTest, StoreInSessionWithAHigherOneFencesThisMaster) {
   TestPool t;
   wire::SessionHello hello = t.Hello(1, kMiB, 1);
