@@ -44,11 +44,14 @@ void GetOp::Begin() {
     } else if (CheckItem(i)) {
       todo_.push_back(item);
       result_.items[i].code = ChunkCode::kUnavailable;  // until an answer comes
-      if (const auto cached = core_->placements.Get(NameOf(item))) {
-        routes_[i].placement = *cached;
-      }
     }
   }
+  std::vector<ChunkName> names;
+  names.reserve(todo_.size());
+  for (const uint32_t i : todo_) names.push_back(NameOf(i));
+  std::vector<Placement> cached;
+  core_->placements.Get(names, &cached);
+  for (size_t k = 0; k < todo_.size(); ++k) routes_[todo_[k]].placement = cached[k];
   Round();
 }
 
@@ -160,6 +163,7 @@ void GetOp::OnLookedUp(const std::vector<uint32_t>& items, const absl::Status& s
     std::memcpy(&index, reply.stores().data() + 2 * (column * n + k), 2);
     return translation[index];
   };
+  PlacementCache::Writer writer(&core_->placements, kPlacementLifetime);
   for (size_t k = 0; k < n; ++k) {
     const uint32_t i = items[k];
     Route& route = routes_[i];
@@ -167,7 +171,7 @@ void GetOp::OnLookedUp(const std::vector<uint32_t>& items, const absl::Status& s
     route.replica = 0;
     route.placement = {{store_at(0, k), store_at(1, k)}};
     if (route.placement.stores[0].known()) {
-      core_->placements.Put(NameOf(i), route.placement, kPlacementLifetime);
+      writer.Add(NameOf(i), route.placement);
     } else {
       Fail(i, ChunkCode::kNotFound, "");
     }

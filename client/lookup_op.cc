@@ -107,6 +107,7 @@ absl::Status LookupOp::Merge(size_t first, size_t count, const wire::LookupReply
     std::memcpy(&index, reply.stores().data() + 2 * (column * chunks + chunk), 2);
     return translation[index];
   };
+  PlacementCache::Writer writer(&core_->placements, lifetime);
   for (size_t c = 0; c < chunks; ++c) {
     Placement placement;
     placement.stores[0] = store_at(0, c);
@@ -116,7 +117,7 @@ absl::Status LookupOp::Merge(size_t first, size_t count, const wire::LookupReply
     result_.stores[chunk] = PositionOf(placement.stores[0]);
     const ChunkName name{ids_[first + c / shards],
                          Shard(static_cast<uint16_t>(options_.shard_first + c % shards))};
-    core_->placements.Put(name, placement, lifetime);
+    writer.Add(name, placement);
   }
   return absl::OkStatus();
 }

@@ -155,13 +155,14 @@ absl::StatusOr<LookupResult> NamespaceImpl::Adopt(std::string_view ticket) {
   std::vector<LocalStore> stores;
   for (const StoreId& id : result.store_ids) stores.push_back(core_->stores->Intern(id));
   const absl::Duration lifetime = std::max(kPlacementLifetime, result.lease_time);
+  PlacementCache::Writer writer(&core_->placements, lifetime);
   for (size_t c = 0; c < result.stores.size(); ++c) {
     if (result.stores[c] == LookupResult::kNoStore) continue;
     const ChunkName name{result.ids[c / result.shard_count],
                          Shard(static_cast<uint16_t>(result.shard_first + c % result.shard_count))};
     Placement placement;
     placement.stores[0] = stores[result.stores[c]];
-    core_->placements.Put(name, placement, lifetime);
+    writer.Add(name, placement);
   }
   return result;
 }

@@ -22,27 +22,42 @@ struct PlacementCache::Entry {
   }
 };
 
+namespace {
+
+size_t SetCount(size_t capacity, size_t ways) {
+  return std::bit_ceil(std::max<size_t>(capacity, 1024)) / ways;
+}
+
+// Each input bit reaches every output bit.
+uint64_t Fold(uint64_t a, uint64_t b) {
+  const auto product = static_cast<unsigned __int128>(a) * b;
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
+}  // namespace
+
 PlacementCache::PlacementCache(const Options& options)
     : seed_(options.seed),
       clock_(*options.clock),
       start_(options.clock->Mono()),
-      set_count_(std::bit_ceil(std::max<size_t>(options.capacity, 1024)) / kWays) {
+      set_count_(SetCount(options.capacity, kWays)),
+      // Zero pages that nobody touches cost nothing.
+      entries_(static_cast<Entry*>(std::calloc(set_count_ * kWays, sizeof(Entry)))) {
   static_assert(sizeof(Entry) == 32);
-  // Zero pages that nobody touches cost nothing.
-  entries_ = static_cast<Entry*>(std::calloc(set_count_ * kWays, sizeof(Entry)));
   CISTERN_CHECK(entries_ != nullptr);
 }
 
 PlacementCache::~PlacementCache() { std::free(entries_); }
 
-size_t PlacementCache::SetOf(const ChunkName& name) const {
-  // Two multiply-folds: each input bit reaches every output bit, under a seed nobody outside knows.
-  const auto fold = [](uint64_t a, uint64_t b) {
-    const auto product = static_cast<unsigned __int128>(a) * b;
-    return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
-  };
-  const uint64_t h = fold(name.id.word(0) ^ seed_, name.id.word(1) ^ 0x9E3779B97F4A7C15u);
-  return fold(h ^ name.shard.value, seed_ | 0xD6E8FEB86659FD93u) & (set_count_ - 1);
+PlacementCache::Entry* PlacementCache::Fetch(const ChunkName& name) const {
+  const uint64_t h = Fold(name.id.word(0) ^ seed_, name.id.word(1) ^ 0x9E3779B97F4A7C15u);
+  const size_t set = Fold(h ^ name.shard.value, seed_ | 0xD6E8FEB86659FD93u) & (set_count_ - 1);
+  Entry* const ways = entries_ + set * kWays;
+  constexpr size_t kLine = 64;
+  for (size_t line = 0; line < kWays * sizeof(Entry); line += kLine) {
+    __builtin_prefetch(reinterpret_cast<const char*>(ways) + line);
+  }
+  return ways;
 }
 
 uint32_t PlacementCache::Tick(absl::Duration ahead) const {
@@ -51,21 +66,15 @@ uint32_t PlacementCache::Tick(absl::Duration ahead) const {
   return static_cast<uint32_t>(std::clamp<int64_t>(ms / 100 + 1, 1, UINT32_MAX));
 }
 
-void PlacementCache::Put(const ChunkName& name, const Placement& placement,
-                         absl::Duration lifetime) {
-  const uint32_t now = Tick(absl::ZeroDuration());
-  const uint32_t expires = Tick(std::min(lifetime, absl::Hours(24)));
-  const size_t set = SetOf(name);
-  Entry* ways = entries_ + set * kWays;
-  MutexLock lock(mutexes_[set % kLocks]);
+void PlacementCache::PutInSet(const ChunkName& name, const Placement& placement, uint32_t now,
+                              uint32_t expires, Entry* ways) {
   Entry* chosen = ways;
   for (Entry* e = ways; e != ways + kWays; ++e) {
     if (e->Is(name)) {
-      // A store learned earlier with a longer lease is no less true.
-      e->expires = std::max(e->expires <= now ? 0 : e->expires, expires);
-      e->stores[0] = placement.stores[0].value;
-      e->stores[1] = placement.stores[1].value;
-      return;
+      // A longer lease that was learned earlier is no less true.
+      if (e->expires > now) expires = std::max(expires, e->expires);
+      chosen = e;
+      break;
     }
     if (e->expires < chosen->expires) chosen = e;
   }
@@ -73,23 +82,44 @@ void PlacementCache::Put(const ChunkName& name, const Placement& placement,
              0,       expires,          0};
 }
 
-std::optional<Placement> PlacementCache::Get(const ChunkName& name) const {
-  const uint32_t now = Tick(absl::ZeroDuration());
-  const size_t set = SetOf(name);
-  const Entry* ways = entries_ + set * kWays;
-  MutexLock lock(mutexes_[set % kLocks]);
-  for (const Entry* e = ways; e != ways + kWays; ++e) {
-    if (!e->Is(name)) continue;
-    if (e->expires <= now) return std::nullopt;
-    return Placement{{LocalStore(e->stores[0]), LocalStore(e->stores[1])}};
+PlacementCache::Writer::Writer(PlacementCache* cache, absl::Duration lifetime)
+    : cache_(*cache),
+      now_(cache->Tick(absl::ZeroDuration())),
+      expires_(cache->Tick(std::min(lifetime, absl::Hours(24)))) {}
+
+void PlacementCache::Writer::Flush() {
+  Entry* sets[kBatch];
+  for (size_t i = 0; i < used_; ++i) sets[i] = cache_.Fetch(names_[i]);
+  MutexLock lock(cache_.mutex_);
+  for (size_t i = 0; i < used_; ++i) {
+    cache_.PutInSet(names_[i], placements_[i], now_, expires_, sets[i]);
   }
-  return std::nullopt;
+  used_ = 0;
+}
+
+void PlacementCache::Get(absl::Span<const ChunkName> names, std::vector<Placement>* out) const {
+  out->assign(names.size(), Placement());
+  const uint32_t now = Tick(absl::ZeroDuration());
+  for (size_t first = 0; first < names.size(); first += kBatch) {
+    const size_t n = std::min(kBatch, names.size() - first);
+    const Entry* sets[kBatch];
+    for (size_t i = 0; i < n; ++i) sets[i] = Fetch(names[first + i]);
+    MutexLock lock(mutex_);
+    for (size_t i = 0; i < n; ++i) {
+      for (const Entry* e = sets[i]; e != sets[i] + kWays; ++e) {
+        if (!e->Is(names[first + i])) continue;
+        if (e->expires > now) {
+          (*out)[first + i] = {{LocalStore(e->stores[0]), LocalStore(e->stores[1])}};
+        }
+        break;
+      }
+    }
+  }
 }
 
 void PlacementCache::Drop(const ChunkName& name) {
-  const size_t set = SetOf(name);
-  Entry* ways = entries_ + set * kWays;
-  MutexLock lock(mutexes_[set % kLocks]);
+  Entry* const ways = Fetch(name);
+  MutexLock lock(mutex_);
   for (Entry* e = ways; e != ways + kWays; ++e) {
     if (e->Is(name)) *e = Entry{};
   }

@@ -9,9 +9,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <optional>
+#include <vector>
 
+#include "absl/types/span.h"
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/mutex.h"
@@ -32,9 +32,12 @@ struct Placement {
 };
 
 // Bounded: 8-way sets of 32-byte entries; a full set loses the entry that ends first. Memory is
-// touched only as it is used. Thread-safe: a few locks, each over its own share of the sets.
+// touched only as it is used. Thread-safe. A batch costs one lock and one look at the clock for
+// each 64 names, whose sets are fetched from memory all at once.
 class PlacementCache {
  public:
+  static constexpr size_t kBatch = 64;
+
   struct Options {
     size_t capacity = size_t{1} << 20;  // rounded up to a power of two, at least 1,024
     uint64_t seed = 0;                  // mixes ids, which come from outside and can be crafted
@@ -43,25 +46,49 @@ class PlacementCache {
   explicit PlacementCache(const Options& options);
   ~PlacementCache();
 
-  void Put(const ChunkName& name, const Placement& placement, absl::Duration lifetime);
-  std::optional<Placement> Get(const ChunkName& name) const;
+  // Remembers placements, in batches. Not thread-safe; writes the rest when destroyed.
+  class Writer {
+   public:
+    Writer(PlacementCache* cache, absl::Duration lifetime);
+    ~Writer() { Flush(); }
+    Writer(const Writer&) = delete;
+    Writer& operator=(const Writer&) = delete;
+    void Add(const ChunkName& name, const Placement& placement) {
+      if (used_ == kBatch) Flush();
+      names_[used_] = name;
+      placements_[used_++] = placement;
+    }
+
+   private:
+    void Flush();
+    PlacementCache& cache_;
+    const uint32_t now_;
+    const uint32_t expires_;
+    size_t used_ = 0;
+    std::array<ChunkName, kBatch> names_;
+    std::array<Placement, kBatch> placements_;
+  };
+
+  // Fills (*out)[i] for names[i]; stores[0] is kNone where nothing is known.
+  void Get(absl::Span<const ChunkName> names, std::vector<Placement>* out) const;
   void Drop(const ChunkName& name);
 
  private:
   struct Entry;
-  struct Set;
   static constexpr size_t kWays = 8;
-  static constexpr size_t kLocks = 16;
 
-  size_t SetOf(const ChunkName& name) const;
+  // The set of a name, asked for from memory.
+  Entry* Fetch(const ChunkName& name) const;
   uint32_t Tick(absl::Duration ahead) const;
+  void PutInSet(const ChunkName& name, const Placement& placement, uint32_t now, uint32_t expires,
+                Entry* ways) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const uint64_t seed_;
   Clock& clock_;
   const MonoTime start_;
   const size_t set_count_;
-  Entry* entries_;                             // set_count_ x kWays, from calloc
-  mutable std::array<Mutex, kLocks> mutexes_;  // set s belongs to s % kLocks
+  Entry* const entries_;  // set_count_ x kWays, from calloc; what it points to is guarded
+  mutable Mutex mutex_;
 };
 
 }  // namespace cistern

@@ -23,6 +23,12 @@ constexpr absl::Duration kFirstPause = absl::Milliseconds(5);
 constexpr absl::Duration kLongestPause = absl::Milliseconds(250);
 constexpr absl::Duration kVisiblePause = absl::Milliseconds(1);
 
+Placement PlacementIn(LocalStore store) {
+  Placement placement;
+  placement.stores[0] = store;
+  return placement;
+}
+
 absl::Duration PauseOf(int round) {
   return std::min(kFirstPause * (int64_t{1} << std::min(round, 10)), kLongestPause);
 }
@@ -163,6 +169,7 @@ void PutOp::OnPlaced(const std::vector<uint32_t>& items, const absl::Status& sta
     return;
   }
   const StoreTable::Translation translation = core_->stores->translation();
+  PlacementCache::Writer writer(&core_->placements, kPlacementLifetime);
   for (size_t k = 0; k < n; ++k) {
     const uint32_t i = items[k];
     targets_[i] = LocalStore(LocalStore::kNone);
@@ -170,7 +177,7 @@ void PutOp::OnPlaced(const std::vector<uint32_t>& items, const absl::Status& sta
     const ChunkName name{items_[i].id, Shard(items_[i].shard)};
     if (BitmapGet(reply.present(), k)) {
       SetCode(i, ChunkCode::kPresent);
-      if (store.known()) core_->placements.Put(name, {{store}}, kPlacementLifetime);
+      if (store.known()) writer.Add(name, PlacementIn(store));
     } else if (BitmapGet(reply.in_progress(), k)) {
       SetCode(i, ChunkCode::kInProgress);
     } else if (BitmapGet(reply.refused(), k)) {
@@ -269,12 +276,13 @@ void PutOp::OnSent(LocalStore store, const std::vector<uint32_t>& items, uint64_
   }
   Note(answer.message);
   std::vector<uint32_t> again;
+  PlacementCache::Writer writer(&core_->placements, kPlacementLifetime);
   for (size_t k = 0; k < items.size(); ++k) {
     const uint32_t i = items[k];
     const ChunkCode code = FromWire(answer.statuses[k]);
     SetCode(i, code);
     if (code == ChunkCode::kOk || code == ChunkCode::kPresent) {
-      core_->placements.Put({items_[i].id, Shard(items_[i].shard)}, {{store}}, kPlacementLifetime);
+      writer.Add({items_[i].id, Shard(items_[i].shard)}, PlacementIn(store));
     } else if (code == ChunkCode::kUnavailable || code == ChunkCode::kAborted) {
       again.push_back(i);
     }
