@@ -45,9 +45,9 @@ int RunApp(int argc, const char* const* argv, std::ostream& out, std::ostream& e
   app.add_option("-o,--output", context.output, "table or json")
       ->check(CLI::IsMember({"table", "json"}))
       ->capture_default_str();
-  app.add_option("--timeout", context.timeout, "of each call")
-      ->type_name("TIME")
-      ->capture_default_str();
+  app.add_option("--timeout", context.timeout,
+                 "of each call (default: the configuration file's deadline, else 5s)")
+      ->type_name("TIME");
   AddStats(app, context);
   AddStores(app, context);
   AddSegments(app, context);

@@ -101,7 +101,10 @@ absl::StatusOr<Endpoints> ReadEndpointsFile(const std::string& path) {
 absl::StatusOr<Connection> ResolveConnection(const ConnectionFlags& flags) {
   CISTERN_RETURN_IF_ERROR(CheckAddress("--master", flags.master));
   CISTERN_RETURN_IF_ERROR(CheckAddress("--data", flags.data));
-  Connection out{flags.master, flags.data, flags.token_file, ""};
+  Connection out;
+  out.master = flags.master;
+  out.data = flags.data;
+  out.token_file = flags.token_file;
   if (!flags.endpoints.empty()) {
     CISTERN_ASSIGN_OR_RETURN(const Endpoints endpoints, ReadEndpointsFile(flags.endpoints));
     if (endpoints.kind != "master") {
@@ -119,6 +122,9 @@ absl::StatusOr<Connection> ResolveConnection(const ConnectionFlags& flags) {
     if (!loaded.ok()) return loaded.status();
     FillEmpty(out.data, config.master_address());
     FillEmpty(out.token_file, config.pool_token_file());
+    out.wire = config.wire();
+    out.connections_per_store = config.connections_per_store();
+    out.deadline_ms = config.deadline_ms();
   }
   if (out.master.empty() && out.data.empty())
     out.master = JoinHostPort("127.0.0.1", kDefaultGrpcPort);

@@ -2,6 +2,7 @@
 #ifndef CISTERN_TOOLS_CTL_CONNECTION_H_
 #define CISTERN_TOOLS_CTL_CONNECTION_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -26,6 +27,10 @@ struct Connection {
   std::string data;
   std::string token_file;  // empty = the pool has no token
   std::string pool_id;     // 16 bytes; empty = not known yet
+  // From a client's configuration file; without one the library's own defaults.
+  std::string wire = "auto";
+  uint32_t connections_per_store = 0;  // 0 = the default
+  uint64_t deadline_ms = 0;            // 0 = the default
 };
 
 // What a daemon writes into its run_dir when it is ready.

@@ -84,6 +84,17 @@ TEST(ResolveConnectionTest, ReadsAClientsConfiguration) {
   unlink(path.c_str());
 }
 
+TEST(ResolveConnectionTest, TakesTheWireAndTheDeadlineFromTheConfiguration) {
+  const std::string path =
+      WriteFile("wired.toml", "wire = \"tcp\"\ndeadline = \"7s\"\nconnections_per_store = 5\n");
+  const auto connection = ResolveConnection({.config = path});
+  ASSERT_TRUE(connection.ok()) << connection.status();
+  EXPECT_EQ(connection->wire, "tcp");
+  EXPECT_EQ(connection->deadline_ms, 7'000u);
+  EXPECT_EQ(connection->connections_per_store, 5u);
+  unlink(path.c_str());
+}
+
 TEST(ResolveConnectionTest, SaysWhichInputIsWrong) {
   EXPECT_THAT(std::string(ResolveConnection({.master = "x"}).status().message()),
               HasSubstr("--master: 'x' is not HOST:PORT"));

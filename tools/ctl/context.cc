@@ -7,6 +7,19 @@
 #include "tools/ctl/proto_json.h"
 
 namespace cistern::ctl {
+namespace {
+
+constexpr absl::Duration kDefaultTimeout = absl::Seconds(5);
+
+// The schema allows these names only.
+Wire WireOf(const std::string& name) {
+  if (name == "tcp") return Wire::kTcp;
+  if (name == "shm") return Wire::kShm;
+  if (name == "rdma") return Wire::kRdma;
+  return Wire::kAuto;
+}
+
+}  // namespace
 
 int ExitCodeOf(const absl::Status& status) {
   switch (status.code()) {
@@ -25,7 +38,12 @@ int ExitCodeOf(const absl::Status& status) {
   }
 }
 
-absl::StatusOr<absl::Duration> Context::Timeout() const {
+absl::StatusOr<absl::Duration> Context::Timeout(const Connection& resolved) const {
+  if (timeout.empty()) {
+    return resolved.deadline_ms == 0
+               ? kDefaultTimeout
+               : absl::Milliseconds(static_cast<int64_t>(resolved.deadline_ms));
+  }
   const absl::StatusOr<uint64_t> ms = ParseMillis(timeout);
   if (!ms.ok()) return Annotate(ms.status(), "--timeout");
   if (*ms == 0) return absl::InvalidArgumentError("--timeout must not be 0");
@@ -34,7 +52,7 @@ absl::StatusOr<absl::Duration> Context::Timeout() const {
 
 absl::StatusOr<std::unique_ptr<AdminClient>> Context::Admin() const {
   CISTERN_ASSIGN_OR_RETURN(const Connection resolved, ResolveConnection(connection));
-  CISTERN_ASSIGN_OR_RETURN(const absl::Duration deadline, Timeout());
+  CISTERN_ASSIGN_OR_RETURN(const absl::Duration deadline, Timeout(resolved));
   return AdminClient::Make(resolved, deadline);
 }
 
@@ -43,7 +61,11 @@ absl::StatusOr<std::unique_ptr<Client>> Context::Data() const {
   ClientOptions options;
   options.master_address = resolved.data;
   options.pool_token_file = resolved.token_file;
-  CISTERN_ASSIGN_OR_RETURN(options.deadline, Timeout());
+  options.wire = WireOf(resolved.wire);
+  if (resolved.connections_per_store != 0) {
+    options.connections_per_store = static_cast<int>(resolved.connections_per_store);
+  }
+  CISTERN_ASSIGN_OR_RETURN(options.deadline, Timeout(resolved));
   return Client::Connect(options);
 }
 

@@ -31,14 +31,14 @@ int ExitCodeOf(const absl::Status& status);
 struct Context {
   ConnectionFlags connection = {};
   std::string output = "table";  // or "json"
-  std::string timeout = "5s";
+  std::string timeout = {};      // empty = the configuration file's deadline, else 5 s
   std::ostream& out;
   std::ostream& err;
   int exit_code = kExitOk;
 
   bool json() const { return output == "json"; }
-  // InvalidArgument unless `timeout` is a time such as "5s".
-  absl::StatusOr<absl::Duration> Timeout() const;
+  // InvalidArgument unless `timeout` is empty or a time such as "5s".
+  absl::StatusOr<absl::Duration> Timeout(const Connection& resolved) const;
   absl::StatusOr<std::unique_ptr<AdminClient>> Admin() const;
   // The client library, over the data port.
   absl::StatusOr<std::unique_ptr<Client>> Data() const;
