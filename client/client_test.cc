@@ -178,11 +178,18 @@ TEST_F(ClientTest, ForkedChildIsToldAtOnceAndTheParentGoesOn) {
                       absl::IsFailedPrecondition(ns_->Lookup({&item.id, 1}).status()) &&
                       absl::IsFailedPrecondition(client_->Ping());
     client_.reset();  // must neither hang nor touch what the parent uses
-    _exit(told ? 0 : 1);
+    // It may connect anew.
+    const auto own = Client::Connect(pool_.options());
+    if (!own.ok()) _exit(2);
+    const auto own_ns = (*own)->OpenNamespace("test", "v1");
+    if (!own_ns.ok()) _exit(3);
+    const auto found = (*own_ns)->Lookup({&item.id, 1});
+    _exit(!told ? 1 : !found.ok() || found->leading_run != 1 ? 4 : 0);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
   EXPECT_EQ(Get("a", 4'096).first, ChunkCode::kOk);
 }
 
