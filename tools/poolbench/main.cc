@@ -105,7 +105,7 @@ absl::StatusOr<Report> Measure(const Options& options, ShutdownSignal& signals) 
     ClientOptions client_options;
     client_options.wire = WireOf(options.wire);
     client_options.connections_per_store = kConnectionsPerStore;
-    client_options.deadline = absl::Seconds(30);
+    client_options.deadline = absl::Seconds(10);
     client_options.master_address = options.master;
     client_options.pool_token_file = options.token_file;
     if (options.master.empty()) {

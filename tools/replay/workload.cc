@@ -54,6 +54,28 @@ absl::StatusOr<Request> ParseLine(const char* text, size_t size) {
   return request;
 }
 
+// Reads up to the next newline or the end (`last`) into `line`, in pieces, so that memory is taken
+// only for bytes that are there. False: beyond the limit, or in.bad().
+bool ReadLine(std::istream& in, std::string& line, bool* last) {
+  constexpr size_t kPieceBytes = 16 << 10;
+  char piece[kPieceBytes];
+  line.clear();
+  while (line.size() <= kMaxLineBytes) {
+    in.getline(piece, kPieceBytes);
+    const auto taken = static_cast<size_t>(in.gcount());
+    if (in.bad()) return false;
+    *last = in.eof();
+    if (*last || !in.fail()) {
+      // The newline was taken and is not part of the line.
+      line.append(piece, *last ? taken : taken - 1);
+      return line.size() <= kMaxLineBytes;
+    }
+    in.clear();  // the piece was full
+    line.append(piece, taken);
+  }
+  return false;
+}
+
 }  // namespace
 
 uint64_t Request::TokensOfFirst(size_t count) const {
@@ -64,19 +86,16 @@ uint64_t Request::TokensOfFirst(size_t count) const {
 absl::StatusOr<Workload> ReadTrace(std::istream& in, std::string_view name, uint64_t max_requests) {
   const std::string shown(name);
   Workload workload;
-  std::string line(kMaxLineBytes, '\0');
-  for (uint64_t number = 1; max_requests == 0 || workload.size() < max_requests; ++number) {
-    in.getline(line.data(), static_cast<std::streamsize>(line.size()));
-    // getline counts the newline that it drops; at the end of a file without one there is none.
-    const size_t taken = static_cast<size_t>(in.gcount());
-    if (in.bad()) return absl::UnavailableError(absl::StrCat(shown, ": reading failed"));
-    if (in.fail() && !in.eof()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(shown, ":", number, ": a line of more than ", kMaxLineBytes, " bytes"));
+  std::string line;
+  bool last = false;
+  for (uint64_t number = 1; !last && (max_requests == 0 || workload.size() < max_requests);
+       ++number) {
+    if (!ReadLine(in, line, &last)) {
+      return in.bad() ? absl::UnavailableError(absl::StrCat(shown, ": reading failed"))
+                      : absl::InvalidArgumentError(absl::StrCat(
+                            shown, ":", number, ": a line of more than ", kMaxLineBytes, " bytes"));
     }
-    const bool last = in.eof();
-    const size_t size = last ? taken : taken - 1;
-    const std::string_view text(line.data(), size);
+    const std::string_view text = line;
     if (text.find_first_not_of(" \t\r") != std::string_view::npos) {
       absl::StatusOr<Request> request = ParseLine(text.data(), text.size());
       if (!request.ok()) {
@@ -84,7 +103,6 @@ absl::StatusOr<Workload> ReadTrace(std::istream& in, std::string_view name, uint
       }
       workload.push_back(*std::move(request));
     }
-    if (last) break;
   }
   if (workload.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(shown, ": holds no request"));

@@ -71,6 +71,16 @@ TEST(WorkloadTest, NamesTheLineAndWhatIsWrongWithIt) {
   }
 }
 
+TEST(WorkloadTest, ReadsLongLines) {
+  Workload workload = {{1, 5'120'000, 1, {}}, {2, 1, 1, {7}}};
+  for (uint64_t i = 0; i < 10'000; ++i) workload[0].blocks.push_back(1'000'000 + i);
+  std::ostringstream out;
+  WriteTrace(workload, out);
+  const auto back = Read(out.str());
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, workload);
+}
+
 TEST(WorkloadTest, RefusesALineBeyondTheLimit) {
   const absl::Status status = Read(std::string(kMaxLineBytes + 1, ' ')).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
