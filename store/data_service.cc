@@ -20,6 +20,8 @@ namespace {
 using transport::FrameType;
 using transport::ServerCall;
 
+constexpr size_t kMaxEchoBytes = 64 << 10;
+
 absl::StatusOr<NamespaceRecord> ReadBind(const ServerCall& call) {
   wire::BindNamespace bind;
   if (!bind.ParseFromArray(call.meta().data(), static_cast<int>(call.meta().size()))) {
@@ -106,6 +108,9 @@ void DataService::OnRequest(std::unique_ptr<ServerCall> call) {
       wire::PingRequest ping;
       if (!ping.ParseFromArray(call->meta().data(), static_cast<int>(call->meta().size()))) {
         return call->Fail(absl::InvalidArgumentError("ping: malformed request"));
+      }
+      if (ping.echo().size() > kMaxEchoBytes) {
+        return call->Fail(absl::InvalidArgumentError("ping: more than 64 KiB to echo"));
       }
       wire::PingReply pong;
       pong.set_echo(ping.echo());

@@ -24,6 +24,7 @@ struct Selection {
   uint64_t bytes = 0;
   uint32_t first_digest = 0;  // of the parts wholly inside
   uint32_t digest_count = 0;
+  bool cuts_parts = false;  // the reader cannot check all of it
 };
 
 // False: the range or run of parts is not inside the chunk.
@@ -50,6 +51,8 @@ bool Select(const wire::GetRequest& request, uint64_t range_offset, uint64_t ran
       end == layout.length ? layout.count : static_cast<uint32_t>(end / layout.part_bytes);
   out->first_digest = first;
   out->digest_count = after > first ? after - first : 0;
+  out->cuts_parts = out->offset % layout.part_bytes != 0 ||
+                    (end != layout.length && end % layout.part_bytes != 0);
   return true;
 }
 
@@ -110,8 +113,9 @@ wire::ChunkStatus Serve(const ServiceContext& context, const Request& request, s
   if (request.meta.any_length() ? selection.bytes > room : selection.bytes != room) {
     return wire::CHUNK_INVALID_ARGUMENT;  // GetHead.lengths names the real one
   }
-  // What readers may not verify is checked here once, before it is first served.
-  if (!always_verified && !ref.verified() && !context.chunks->Verify(ref).ok()) {
+  // What readers may not, or cannot, verify is checked here once, before it is first served.
+  const bool reader_checks = always_verified && !selection.cuts_parts;
+  if (!reader_checks && !ref.verified() && !context.chunks->Verify(ref).ok()) {
     return wire::CHUNK_DATA_LOSS;
   }
   if (ref.digest_kind() != wire::DIGEST_NONE) {

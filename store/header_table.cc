@@ -183,6 +183,8 @@ HeaderTable::ScanCounts HeaderTable::Scan(const Extent& payload, std::vector<Fou
       ++counts.committed;
       ++used_;
       found->push_back({HeaderIndex(i), ToFields(headers_[i]), state == HeaderState::kVerified});
+      // What an earlier process checked says nothing about the memory of today.
+      StoreWord(i, PackHeaderWord(HeaderState::kCommitted, HeaderWordGeneration(word)));
       continue;
     }
     ++(HeaderWordIsOurs(word) && state == HeaderState::kWriting ? counts.writing : counts.damaged);

@@ -71,7 +71,7 @@ class HeaderTable {
   struct Found {
     HeaderIndex index;
     HeaderFields fields;
-    bool verified = false;
+    bool verified = false;  // said the header; from the scan on it is to be checked again
   };
   struct ScanCounts {
     uint64_t free = 0;
