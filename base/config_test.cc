@@ -213,9 +213,11 @@ TEST(ConfigTest, WrongTypesAreRefused) {
 }
 
 TEST(ConfigTest, WholeNumbersAreNumbersWithAFractionToo) {
-  config::StoreConfig config;
-  ASSERT_OK(LoadConfig("data_dir = '/d'\nmax_peer_share = 1\n", "s.toml", {}, &config));
-  EXPECT_EQ(config.max_peer_share(), 1.0);
+  // Taken as the number 1, which is out of range; a string would be of the wrong type.
+  EXPECT_THAT(
+      MasterError("data_dir = '/d'\nlease_share = 1\n"),
+      AllOf(StartsWith("m.toml:2: lease_share: "), HasSubstr("0.9"), Not(HasSubstr("expected"))));
+  EXPECT_THAT(MasterError("data_dir = '/d'\nlease_share = '1'\n"), HasSubstr("expected"));
 }
 
 TEST(ConfigTest, DuplicateKeysAreRefused) {
