@@ -138,15 +138,14 @@ void Operation::StartCall(transport::Channel& channel, transport::CallSpec spec,
 }
 
 void Operation::After(absl::Duration delay, absl::AnyInvocable<void()> step) {
-  uint64_t id = 0;
-  {
-    MutexLock lock(mutex_);
-    if (!cancelled_) {
-      id = ++next_timer_;
-      timers_.emplace(id, std::move(step));
-    }
+  mutex_.Lock();
+  if (cancelled_) {
+    mutex_.Unlock();
+    return step();
   }
-  if (id == 0) return step();
+  const uint64_t id = ++next_timer_;
+  timers_.emplace(id, std::move(step));
+  mutex_.Unlock();
   const MonoTime when = std::min(env_.clock->Mono() + delay, options_.deadline);
   env_.io->RunAt(when, [weak = weak_from_this(), id] {
     if (const auto self = weak.lock()) self->FireTimer(id);
