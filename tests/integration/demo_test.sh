@@ -13,6 +13,16 @@ fail() {
 }
 small=(--trace tests/data/kv_trace_2000.jsonl --chunk-bytes 16KiB)
 
+# The processes whose command line has these words, one number a line.
+processes_with() {
+  local file
+  for file in /proc/[0-9]*/cmdline; do
+    if tr '\0' ' ' < "$file" 2> /dev/null | grep -qF -- "$1"; then
+      file=${file#/proc/}
+      echo "${file%/cmdline}"
+    fi
+  done
+}
 # The folders that the demo said it uses.
 folders() { sed -n 's/.*; folders \(.*\) and \(.*\)$/\1 \2/p' "$1"; }
 nothing_left() {
@@ -21,7 +31,7 @@ nothing_left() {
   [[ -n $names ]] || fail "the demo named no folders"
   for folder in $names; do
     [[ ! -e $folder ]] || fail "$folder is still there"
-    ! pgrep -f -- "$folder/" > /dev/null || fail "a process of $folder still runs"
+    [[ -z $(processes_with "$folder/") ]] || fail "a process of $folder still runs"
   done
 }
 # await WHAT COMMAND...: 30 s at most.
@@ -75,14 +85,14 @@ done
 
 echo "== a store that dies"
 start died "${small[@]}" --clients 1
-kill -KILL "$(pgrep -f -- "--config $folder/store-0.toml")"
+kill -KILL "$(processes_with "--config $folder/store-0.toml")"
 ended_with 1
 grep -q "store-0 was ended by signal 9; the end of its log:" "$out" || fail "nobody said who died"
 nothing_left "$out"
 
 echo "== a client that dies"
 start client "${small[@]}" --clients 1
-kill -KILL "$(pgrep -f -- "--progress $folder/client-0.progress")"
+kill -KILL "$(processes_with "--progress $folder/client-0.progress")"
 ended_with 1
 grep -q "client-0 was ended by signal 9" "$out" || fail "nobody said who died"
 nothing_left "$out"
