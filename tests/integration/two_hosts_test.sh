@@ -62,8 +62,12 @@ await() {
 }
 
 on_a "$master" --config "$work/master.toml" --init
-on_a "$master" --config "$work/master.toml" > "$work/master.log" 2>&1 & pids+=($!)
-on_b "$store" --config "$work/store.toml" > "$work/store.log" 2>&1 & pids+=($!)
+# Not through on_a and on_b: a function in the background is a shell, and would be killed in the
+# daemon's stead.
+ip netns exec "$tag-a" "$master" --config "$work/master.toml" > "$work/master.log" 2>&1 &
+pids+=($!)
+ip netns exec "$tag-b" "$store" --config "$work/store.toml" > "$work/store.log" 2>&1 &
+pids+=($!)
 
 flags=(--master 10.77.0.1:7601 --data 10.77.0.1:7600 --token-file "$work/token")
 serving() { on_a "$ctl" "${flags[@]}" stores | grep -q serving; }
@@ -83,5 +87,11 @@ head -c 64 /dev/zero > "$work/wrong"
 chmod 600 "$work/wrong"
 on_b "$ctl" --master 10.77.0.1:7601 --token-file "$work/wrong" stats || status=$?
 ((status == 4)) || { echo "a wrong token ended with exit code $status, not 4"; exit 1; }
+
+# Both end as asked, and nothing else is left of them.
+for pid in "${pids[@]}"; do kill "$pid"; done
+for pid in "${pids[@]}"; do wait "$pid" || { echo "a daemon ended with exit code $?"; exit 1; }; done
+pids=()
+if grep -qsF -- "$work/" /proc/[0-9]*/cmdline; then echo "a process was left behind"; exit 1; fi
 
 echo "PASSED: put on one host, got on the other"
