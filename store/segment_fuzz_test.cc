@@ -184,6 +184,10 @@ TEST(SegmentFuzzTest, RandomAndNearlyRightBytes) {
       if (data.size() > 60 && data[0] % 3 == 1) {
         data[1 + 44] %= 4;  // verify
         data[1 + 45] %= 4;  // digest
+        if (random() % 4 != 0) {
+          const uint32_t part_bytes = random() % 3 == 0 ? 0 : kMinPartBytes << random() % 10;
+          std::memcpy(&data[1 + offsetof(NamespaceSlot, part_bytes)], &part_bytes, 4);
+        }
         for (const int length : {48, 50, 52}) data[1 + length + 1] %= 2;
       }
     }
