@@ -47,6 +47,7 @@ class CtlTest : public testing::Test {
   }
   static Ran RunBare(const std::vector<std::string>& words) {
     std::vector<const char*> argv;
+    argv.reserve(words.size());
     for (const std::string& word : words) argv.push_back(word.c_str());
     std::ostringstream out;
     std::ostringstream err;

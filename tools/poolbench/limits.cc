@@ -31,6 +31,7 @@ class TcpPairMeasurement final : public Measurement {
       pairs.push_back(std::move(pair));
     }
     std::vector<std::thread> writers;
+    writers.reserve(threads_);
     for (uint64_t t = 0; t < threads_; ++t) {
       writers.emplace_back([this, t, &pairs] {
         size_t at = 0;
@@ -89,6 +90,7 @@ class TcpEchoMeasurement final : public Measurement {
       pairs.push_back(std::move(pair));
     }
     std::vector<std::thread> servers;
+    servers.reserve(pairs.size());
     for (const TcpPair& pair : pairs) {
       servers.emplace_back([this, fd = pair.server()] {
         std::vector<uint8_t> request(bytes_.request);
