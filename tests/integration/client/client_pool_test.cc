@@ -287,6 +287,55 @@ TEST_F(ClientPoolTest, RestartedMasterIsFoundAndHasTheChunksBack) {
   EXPECT_TRUE(master->Stop(absl::Seconds(10)));
 }
 
+TEST_F(ClientPoolTest, ClientThatDiesMidPutLeavesNothingBehind) {
+  constexpr uint64_t kBytes = 4'000'000;
+  const auto stored = [&] {
+    uint64_t chunks = 0;
+    const admin::StatsReply stats = Stats();
+    for (const auto& store : stats.stores()) chunks += store.put_chunks();
+    return chunks;
+  };
+  for (uint64_t round = 0; round < 3; ++round) {
+    const uint64_t before = stored();
+    ASSERT_OK_AND_ASSIGN(const auto putter,
+                         pool::ChildProcess::Start(
+                             {.name = "putter",
+                              .argv = {"tests/integration/client/putter", pool_->connection().data,
+                                       pool_->connection().token_file, std::to_string(kBytes)},
+                              .log_path = pool_->dir() + "/putter.log"},
+                             Clock::Real()));
+    // In the midst of one that follows the first few (the first rounds' are present, then).
+    ASSERT_TRUE(Eventually([&] { return stored() > before + 2; })) << putter->LogTail();
+    putter->Signal(SIGKILL);
+    ASSERT_TRUE(putter->WaitFor(absl::Seconds(10)));
+  }
+  // What there is, is whole.
+  int whole = 0;
+  for (int i = 0; i < 200; ++i) {
+    const ChunkCode code = Get("dying " + std::to_string(i), kBytes);
+    if (code == ChunkCode::kNotFound) continue;
+    ASSERT_EQ(code, ChunkCode::kOk) << i << " " << message_;
+    ASSERT_TRUE(Brought(i, kBytes)) << i;
+    ++whole;
+  }
+  EXPECT_GT(whole, 2);
+  // And when it is removed, every byte of the segments is free again.
+  RemoveOptions force;
+  force.force = true;
+  ASSERT_OK(ns_->RemoveAll(force));
+  auto admin = ctl::AdminClient::Make(pool_->connection(), absl::Seconds(5));
+  ASSERT_OK(admin);
+  EXPECT_TRUE(Eventually([&] {
+    const auto segments = (*admin)->Segments();
+    return segments.ok() && segments->segments_size() == 2 &&
+           std::all_of(segments->segments().begin(), segments->segments().end(),
+                       [](const admin::SegmentStats& s) {
+                         return s.free_bytes() == s.allocatable_bytes() && s.headers_used() == 0;
+                       });
+  }));
+  EXPECT_EQ(Stats().pool().chunk_count(), 0u);
+}
+
 TEST_F(ClientPoolTest, RemoveKeepsWhatIsLeasedUnlessForced) {
   ASSERT_EQ(Put("a", 1, 10'000, Visible()), ChunkCode::kOk);
   ASSERT_EQ(Put("b", 2, 10'000, Visible()), ChunkCode::kOk);
