@@ -392,7 +392,8 @@ TEST_F(SecretFileTest, RefusesShortAndHugeSecretsWithoutShowingThem) {
 }
 
 TEST_F(SecretFileTest, RefusesWhatIsNoFile) {
-  EXPECT_THAT(ReadSecretFile(path_, 1), StatusIs(StatusCode::kNotFound, HasSubstr(path_)));
+  EXPECT_THAT(ReadSecretFile(path_, 1),
+              StatusIs(StatusCode::kNotFound, HasSubstr("secret file " + path_)));
   EXPECT_THAT(ReadSecretFile(dir_.path(), 1),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("not a regular file")));
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);

@@ -16,7 +16,7 @@ absl::StatusOr<std::string> ReadSecretFile(const std::string& path, size_t min_b
   constexpr size_t kMaxBytes = 64 * 1024;
   // O_NONBLOCK: a FIFO must not hold the start up before we see that it is one.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return ErrnoStatus(errno, path);
+  if (fd < 0) return ErrnoStatus(errno, absl::StrCat("cannot read the secret file ", path));
   const absl::Cleanup close_fd = [fd] { close(fd); };
   // Of the open file, not of the path: what is checked is what is read.
   struct stat info;

@@ -1,7 +1,7 @@
 // Puts one chunk into a pool and gets it back:
 //
 //   g++ -std=c++20 put_get.cc $(pkg-config --cflags --libs cistern) -o put_get
-//   ./put_get 127.0.0.1:7600
+//   ./put_get 127.0.0.1:7600 [TOKEN_FILE]
 #include <cistern/client.h>
 
 #include <cstdio>

@@ -1,12 +1,15 @@
 #include "tools/replay/demo_options.h"
 
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/config.h"
 #include "base/ids.h"
@@ -32,11 +35,36 @@ CLI::Option* AddSize(CLI::App& app, const std::string& name, uint64_t& value,
       ->type_name("SIZE");
 }
 
+// The library's own check for a positive number answers with the largest double written out.
+CLI::Validator AtLeastOne() {
+  return CLI::Validator(
+      [](const std::string& text) -> std::string {
+        double value = 0;
+        const bool good = absl::SimpleAtod(text, &value) && value >= 1;
+        return good ? "" : absl::StrCat("'", text, "' is not a number of 1 or more");
+      },
+      "NUMBER");
+}
+
+// Found now, not when the results of a long run are to be written.
+void CheckJsonPath(const std::string& path) {
+  if (path.empty()) return;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw CLI::ValidationError("--json", path + " is a folder");
+  }
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  if (access(folder.c_str(), W_OK | X_OK) != 0) {
+    throw CLI::ValidationError("--json", "cannot write into the folder " + folder);
+  }
+}
+
 void AddFlags(CLI::App& app, DemoOptions& options) {
   app.add_option("--trace", options.trace, "a workload in the public KV-trace format")
       ->check(CLI::ExistingFile);
   app.add_option("--requests", options.requests, "replay only the first so many")
-      ->check(CLI::PositiveNumber);
+      ->check(AtLeastOne());
   app.add_option("--clients", options.clients, "client processes")->check(CLI::Range(1, 64));
   app.add_option("--stores", options.stores, "stores")->check(CLI::Range(1, 64));
   AddSize(app, "--chunk-bytes", options.chunk_bytes, "bytes of a chunk");
@@ -49,7 +77,7 @@ void AddFlags(CLI::App& app, DemoOptions& options) {
   app.add_option("--commit", options.commit)->group("");  // hidden
   app.add_option("--prefill-tokens-per-second", options.prefill_tokens_per_second,
                  "what a prompt token costs to compute")
-      ->check(CLI::PositiveNumber);
+      ->check(AtLeastOne());
 }
 
 }  // namespace
@@ -64,6 +92,7 @@ ParsedDemoOptions ParseDemoOptions(int argc, const char* const* argv) {
         parsed.options.chunk_bytes > kMaxChunkBytes) {
       throw CLI::ValidationError("--chunk-bytes", "a chunk has 4 KiB to 1 GiB");
     }
+    CheckJsonPath(parsed.options.json);
   } catch (const CLI::ParseError& error) {
     parsed.exit_code = app.exit(error) == 0 ? 0 : 2;
   }

@@ -36,10 +36,29 @@ TEST(DemoOptionsTest, RefusesWhatCannotBe) {
                                                         {"--requests", "0"},
                                                         {"--nonsense"},
                                                         {"--trace", "/nonexistent/t.jsonl"},
+                                                        {"--json", "/nonexistent/r.json"},
+                                                        {"--json", "/tmp"},
                                                         {"--prefill-tokens-per-second", "0"}};
   for (const auto& words : kCases) {
     EXPECT_EQ(Parse(words).exit_code, 2) << words[0];
   }
+}
+
+TEST(DemoOptionsTest, AWrongNumberIsAnsweredInWords) {
+  for (const char* flag : {"--requests", "--prefill-tokens-per-second"}) {
+    for (const char* text : {"0", "-3", "many", "nan"}) {
+      ::testing::internal::CaptureStderr();
+      EXPECT_EQ(Parse({flag, text}).exit_code, 2) << flag << " " << text;
+      EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                  HasSubstr(std::string("'") + text + "' is not a number of 1 or more"));
+    }
+  }
+  EXPECT_EQ(Parse({"--requests", "1"}).exit_code, -1);
+}
+
+TEST(DemoOptionsTest, TheResultsMayGoToANewFile) {
+  EXPECT_EQ(Parse({"--json", "/tmp/no_such_results.json"}).exit_code, -1);
+  EXPECT_EQ(Parse({"--json", "no_such_results.json"}).exit_code, -1);
 }
 
 TEST(DemoOptionsTest, TheHelpTextTellsOfEveryFlag) {
