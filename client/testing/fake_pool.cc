@@ -286,6 +286,7 @@ FakePool::FakePool(int store_count, const std::string& token) {
 ClientOptions FakePool::options() const {
   ClientOptions options;
   options.master_address = absl::StrCat("127.0.0.1:", master_.port());
+  options.deadline = absl::Seconds(30);  // sanitizers and busy hosts are slow
   return options;
 }
 

@@ -40,6 +40,7 @@ class PoolFixture : public ::testing::Test {
     ClientOptions options;
     options.master_address = pool_->connection().data;
     options.pool_token_file = pool_->connection().token_file;
+    options.deadline = absl::Seconds(30);  // sanitizers and busy hosts are slow
     return options;
   }
   pid_t store_pid(int store) const { return pool_->pids()[1 + static_cast<size_t>(store)]; }
@@ -82,10 +83,10 @@ class PoolFixture : public ::testing::Test {
     EXPECT_OK(stats);
     return *stats;
   }
-  // Asks until `done`, for at most 10 s.
+  // Asks until `done`, for at most 30 s.
   template <typename Done>
   static bool Eventually(Done done) {
-    const MonoTime until = Clock::Real().Mono() + absl::Seconds(10);
+    const MonoTime until = Clock::Real().Mono() + absl::Seconds(30);
     while (!done()) {
       if (Clock::Real().Mono() >= until) return false;
       Clock::Real().SleepFor(absl::Milliseconds(5));
