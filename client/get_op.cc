@@ -332,8 +332,12 @@ void GetOp::OnAllAnswered() {
     MutexLock lock(mutex_);
     todo_ = std::exchange(again_, {});
   }
+  const absl::Status interrupted = Interrupted();
+  if (absl::IsCancelled(interrupted)) {
+    for (const uint32_t i : todo_) Fail(i, ChunkCode::kCancelled, "");
+  }
   // Ends: each turn takes a replica, or the one lookup, away from every item left.
-  if (todo_.empty() || !Interrupted().ok()) return End();
+  if (todo_.empty() || !interrupted.ok()) return End();
   std::sort(todo_.begin(), todo_.end());
   Round();
 }

@@ -2,6 +2,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "tests/integration/client/pool_fixture.h"
@@ -11,6 +14,20 @@ namespace cistern {
 namespace {
 
 using ::testing::HasSubstr;
+
+// Whether each of a process's threads is: the signal's sender does not wait for that.
+bool Stopped(pid_t pid) {
+  const std::filesystem::path tasks = "/proc/" + std::to_string(pid) + "/task";
+  for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+    std::ifstream file(task.path() / "stat");
+    std::string stat;
+    if (!std::getline(file, stat)) return false;  // it ended meanwhile
+    // "pid (name) state ...": the name may hold anything.
+    const size_t name_end = stat.rfind(')');
+    if (name_end == std::string::npos || stat.substr(name_end + 2, 1) != "T") return false;
+  }
+  return true;
+}
 
 class ClientPoolTest : public PoolFixture {
  protected:
@@ -224,7 +241,10 @@ TEST_F(ClientPoolTest, StoreKilledMidBatchAndTheRestGoesElsewhere) {
 
 TEST_F(ClientPoolTest, StoppedStoreEndsCallsAtTheirDeadline) {
   ASSERT_EQ(Put("a", 1, 1 << 20), ChunkCode::kOk);
-  for (const int store : {0, 1}) kill(store_pid(store), SIGSTOP);
+  for (const int store : {0, 1}) {
+    kill(store_pid(store), SIGSTOP);
+    ASSERT_TRUE(Eventually([&] { return Stopped(store_pid(store)); }));
+  }
   GetOptions get;
   get.deadline = absl::Milliseconds(300);
   const MonoTime start = Clock::Real().Mono();
