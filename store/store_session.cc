@@ -215,7 +215,7 @@ void StoreSession::AddNewNamespaces(wire::Delta* delta) {
 }
 
 bool StoreSession::NextSnapshotPart(wire::StoreMessage* out) {
-  Snapshot& snapshot = *snapshot_;
+  SnapshotProgress& snapshot = *snapshot_;
   if (!snapshot.begun) {
     wire::SnapshotBegin* begin = out->mutable_snapshot_begin();
     begin->set_snapshot_id(snapshot.id);

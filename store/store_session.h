@@ -23,6 +23,19 @@
 
 namespace cistern::store {
 
+// How far a snapshot has got. Not nested: an optional member of a class cannot default-construct a
+// nested type that is not complete yet.
+struct SnapshotProgress {
+  uint64_t id = 0;
+  uint64_t seq = 0;
+  bool begun = false;
+  bool pages_done = false;
+  uint64_t cursor = 0;
+  uint64_t count = 0;
+  KeyId xor_of_ids;
+  bool page_turn = true;  // pages and deltas take turns
+};
+
 // Used by one thread at a time. Borrows the store and the identity.
 class StoreSession {
  public:
@@ -96,17 +109,7 @@ class StoreSession {
   absl::Duration heartbeat_ = absl::Milliseconds(500);
   uint64_t last_command_ = 0;
 
-  struct Snapshot {
-    uint64_t id = 0;
-    uint64_t seq = 0;
-    bool begun = false;
-    bool pages_done = false;
-    uint64_t cursor = 0;
-    uint64_t count = 0;
-    KeyId xor_of_ids;
-    bool page_turn = true;  // pages and deltas take turns
-  };
-  std::optional<Snapshot> snapshot_;
+  std::optional<SnapshotProgress> snapshot_;
   uint64_t next_snapshot_id_ = 1;
 };
 
