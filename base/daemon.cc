@@ -33,7 +33,7 @@ DaemonFlags ParseDaemonFlags(const DaemonInfo& info, int argc, char** argv, int*
   app.set_version_flag("--version", absl::StrCat(info.name, " ", std::string(SoftwareVersion()),
                                                  " (", BuildMode(), ", ", CommitId(), ")"));
   app.add_option("-c,--config", flags.config_path, "the TOML configuration file");
-  app.add_option("--set", sets, "override a key: --set lease=5s --set log.level=debug");
+  app.add_option("--set", sets, "override a key: --set data_port=0 --set log.level=debug");
   if (info.has_init) {
     app.add_flag("--init", flags.init,
                  "create the data folder, the pool id and the token, then exit");
