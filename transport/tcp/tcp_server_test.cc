@@ -12,7 +12,7 @@
 #include "proto/data.pb.h"
 #include "proto/handshake.pb.h"
 #include "transport/conformance/test_peer.h"
-#include "transport/tcp/raw_peer.h"
+#include "transport/stream/raw_peer.h"
 #include "transport/tcp/tcp.h"
 
 namespace cistern::transport {

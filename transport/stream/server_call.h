@@ -1,13 +1,13 @@
-// The handler's end of a request to a TCP server.
-#ifndef CISTERN_TRANSPORT_TCP_SERVER_CALL_H_
-#define CISTERN_TRANSPORT_TCP_SERVER_CALL_H_
+// The handler's end of a request to a stream server.
+#ifndef CISTERN_TRANSPORT_STREAM_SERVER_CALL_H_
+#define CISTERN_TRANSPORT_STREAM_SERVER_CALL_H_
 
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "transport/server.h"
-#include "transport/tcp/server_connection.h"
+#include "transport/stream/server_connection.h"
 
 namespace cistern::transport {
 
@@ -42,4 +42,4 @@ class ServerCallImpl final : public ServerCall {
 
 }  // namespace cistern::transport
 
-#endif  // CISTERN_TRANSPORT_TCP_SERVER_CALL_H_
+#endif  // CISTERN_TRANSPORT_STREAM_SERVER_CALL_H_

@@ -1,4 +1,4 @@
-#include "transport/tcp/server_call.h"
+#include "transport/stream/server_call.h"
 
 #include <utility>
 

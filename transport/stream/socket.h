@@ -1,11 +1,12 @@
-// Sockets as the TCP wire uses them: non-blocking, close-on-exec, no delay.
-#ifndef CISTERN_TRANSPORT_TCP_SOCKET_H_
-#define CISTERN_TRANSPORT_TCP_SOCKET_H_
+// Sockets as the stream wires use them: non-blocking, close-on-exec, no delay.
+#ifndef CISTERN_TRANSPORT_STREAM_SOCKET_H_
+#define CISTERN_TRANSPORT_STREAM_SOCKET_H_
 
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,13 @@ namespace cistern::transport {
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t bytes = 0;
+  // Of a UNIX socket: what people call it, and what has to stay open for the address to hold.
+  std::string path;
+  std::shared_ptr<const void> keep;
 
   bool IsLoopback() const;
   uint16_t port() const;
-  std::string ToString() const;  // "127.0.0.1:7610", "[::1]:7610"
+  std::string ToString() const;  // "127.0.0.1:7610", "[::1]:7610", "unix:/run/cistern/store.sock"
 };
 
 // The addresses of `host`. With literal_only a name gives NotFound instead of asking the resolver,
@@ -44,4 +48,4 @@ ssize_t WritePieces(int fd, absl::Span<const iovec> pieces);
 
 }  // namespace cistern::transport
 
-#endif  // CISTERN_TRANSPORT_TCP_SOCKET_H_
+#endif  // CISTERN_TRANSPORT_STREAM_SOCKET_H_

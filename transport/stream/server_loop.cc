@@ -1,4 +1,4 @@
-#include "transport/tcp/server_loop.h"
+#include "transport/stream/server_loop.h"
 
 #include <fcntl.h>
 #include <sys/epoll.h>
@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
-#include "transport/tcp/server_connection.h"
+#include "transport/stream/server_connection.h"
 
 namespace cistern::transport {
 namespace {
@@ -21,6 +21,8 @@ constexpr int kAcceptsPerRound = 64;
 constexpr int kLongestSleepMs = 60'000;
 constexpr uint64_t kWakeToken = 0;
 constexpr uint64_t kListenToken = ~uint64_t{0};
+// Set in the token of a connection's extra descriptor.
+constexpr uint64_t kExtraBit = uint64_t{1} << 63;
 // How long accepting rests when not even the spare descriptor helped.
 constexpr absl::Duration kAcceptRest = absl::Milliseconds(100);
 
@@ -100,9 +102,13 @@ void ServerLoop::Loop() {
         RunInbox();
       } else if (token == kListenToken) {
         Accept();
-      } else if (const auto it = connections_.find(token); it != connections_.end()) {
+      } else if (const auto it = connections_.find(token & ~kExtraBit); it != connections_.end()) {
         const std::shared_ptr<ServerConnectionImpl> connection = it->second;
-        connection->OnEvents(events[i].events);
+        if ((token & kExtraBit) != 0) {
+          connection->OnExtraEvent();
+        } else {
+          connection->OnEvents(events[i].events);
+        }
       }
     }
     RunTurns();
@@ -200,7 +206,6 @@ void ServerLoop::Accept() {
     }
     shared_->accepted.fetch_add(1, std::memory_order_relaxed);
     shared_->connections.fetch_add(1, std::memory_order_relaxed);
-    SetNoDelay(fd);
     ServerLoop* loop = (*all_)[next_loop_++ % all_->size()];
     if (loop == this) {
       Adopt(fd, peer);
@@ -234,14 +239,23 @@ void ServerLoop::OutOfDescriptors() {
   timers_.push({now_ + kAcceptRest, kListenToken});
 }
 
+absl::Status ServerLoop::WatchExtra(ServerConnectionImpl* connection, int fd) {
+  return Watch(epoll_fd_, fd, EPOLLIN | EPOLLET, connection->id() | kExtraBit);
+}
+
+void ServerLoop::UnwatchExtra(int fd) { epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr); }
+
 void ServerLoop::Adopt(int fd, const SocketAddress& peer) {
-  auto connection = std::make_shared<ServerConnectionImpl>(this, fd, peer.ToString());
+  std::string address;
+  const absl::Status accepted = shared_->options.wire->OnAccepted(fd, peer, &address);
+  auto connection = std::make_shared<ServerConnectionImpl>(this, fd, address);
   connections_.emplace(connection->id(), connection);
   const uint32_t events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   if (absl::Status status = Watch(epoll_fd_, fd, events, connection->id()); !status.ok()) {
     connection->Close(status);
     return;
   }
+  if (!accepted.ok()) connection->RefuseAtHello(accepted);
   connection->Turn();
 }
 

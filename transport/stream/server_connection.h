@@ -1,6 +1,6 @@
-// A peer's connection to a TCP server.
-#ifndef CISTERN_TRANSPORT_TCP_SERVER_CONNECTION_H_
-#define CISTERN_TRANSPORT_TCP_SERVER_CONNECTION_H_
+// A peer's connection to a stream server.
+#ifndef CISTERN_TRANSPORT_STREAM_SERVER_CONNECTION_H_
+#define CISTERN_TRANSPORT_STREAM_SERVER_CONNECTION_H_
 
 #include <atomic>
 #include <cstdint>
@@ -17,7 +17,8 @@
 #include "transport/handshake.h"
 #include "transport/send_queue.h"
 #include "transport/server.h"
-#include "transport/tcp/server_loop.h"
+#include "transport/stream/link.h"
+#include "transport/stream/server_loop.h"
 
 namespace cistern::transport {
 
@@ -63,6 +64,9 @@ class ServerConnectionImpl final : public ServerConnection,
 
   // --- for the loop ---
   void OnEvents(uint32_t events);
+  void OnExtraEvent();
+  // The peer will be told so when it has said Hello, and cut.
+  void RefuseAtHello(const absl::Status& why) { refusal_ = why; }
   void Turn();
   void OnTimer();
   void Close(const absl::Status& why);
@@ -90,11 +94,18 @@ class ServerConnectionImpl final : public ServerConnection,
   absl::Status OnFrameEnd() override;
 
   absl::Status OnHandshakeFrame(const FrameHeader& header, std::string_view meta);
+  // Tells why not, then closes.
+  void Refuse(const absl::Status& why);
+  absl::Status OnAuth(const FrameHeader& header, const wire::Auth& auth);
   absl::Status OnRequestFrame(const FrameHeader& header, std::string_view meta);
   void OnCancel(uint64_t request_id);
   void SendControl(FrameType type, uint64_t request_id, const google::protobuf::MessageLite& meta);
   void Read();
+  // One read, or the copying of announced pieces. False: there is nothing more now.
+  bool ReadOnce(size_t* moved);
+  void CountPieces(uint64_t before, size_t* moved);
   void Write();
+  bool HasOutput() const { return !queue_.empty() || link_->wants_write(); }
   void FinishItems(std::vector<std::unique_ptr<OutItem>>* items, const absl::Status& status);
   void EndReceive(ServedCall* call, const absl::Status& status);
   void AbortCall(const std::shared_ptr<ServedCall>& call, const absl::Status& status);
@@ -115,6 +126,7 @@ class ServerConnectionImpl final : public ServerConnection,
   State state_ = State::kHello;
   PeerInfo peer_;
   std::unique_ptr<ServerHandshake> handshake_;
+  const std::unique_ptr<StreamLink> link_;
   FrameReader reader_;
   SendQueue queue_;
   OutStream control_{0};
@@ -128,6 +140,7 @@ class ServerConnectionImpl final : public ServerConnection,
   bool connected_ = false;  // OnConnected was called
   bool draining_ = false;   // close when everything has been written
   std::optional<absl::Status> broken_;
+  std::optional<absl::Status> refusal_;
   const MonoTime accepted_at_;
   MonoTime last_read_;
   MonoTime last_write_;
@@ -137,4 +150,4 @@ class ServerConnectionImpl final : public ServerConnection,
 
 }  // namespace cistern::transport
 
-#endif  // CISTERN_TRANSPORT_TCP_SERVER_CONNECTION_H_
+#endif  // CISTERN_TRANSPORT_STREAM_SERVER_CONNECTION_H_

@@ -1,4 +1,4 @@
-#include "transport/tcp/socket.h"
+#include "transport/stream/socket.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -24,6 +24,7 @@ bool SocketAddress::IsLoopback() const {
     const auto& in = reinterpret_cast<const sockaddr_in&>(storage);
     return ntohl(in.sin_addr.s_addr) >> 24 == 127;
   }
+  if (storage.ss_family == AF_UNIX) return true;
   if (storage.ss_family == AF_INET6) {
     const auto& in6 = reinterpret_cast<const sockaddr_in6&>(storage);
     return IN6_IS_ADDR_LOOPBACK(&in6.sin6_addr);
@@ -38,6 +39,7 @@ uint16_t SocketAddress::port() const {
 }
 
 std::string SocketAddress::ToString() const {
+  if (storage.ss_family == AF_UNIX) return absl::StrCat("unix:", path);
   char host[INET6_ADDRSTRLEN] = "?";
   if (storage.ss_family == AF_INET6) {
     inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(storage).sin6_addr, host,
@@ -103,7 +105,7 @@ absl::StatusOr<SocketAddress> LocalAddress(int fd) {
 absl::StatusOr<int> BeginConnect(const SocketAddress& address) {
   const int fd = socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return ErrnoStatus(errno, "socket");
-  SetNoDelay(fd);
+  if (address.storage.ss_family != AF_UNIX) SetNoDelay(fd);
   if (connect(fd, reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) != 0 &&
       errno != EINPROGRESS) {
     const int error = errno;

@@ -1,6 +1,6 @@
-// One event loop thread of a TCP server.
-#ifndef CISTERN_TRANSPORT_TCP_SERVER_LOOP_H_
-#define CISTERN_TRANSPORT_TCP_SERVER_LOOP_H_
+// One event loop thread of a stream server.
+#ifndef CISTERN_TRANSPORT_STREAM_SERVER_LOOP_H_
+#define CISTERN_TRANSPORT_STREAM_SERVER_LOOP_H_
 
 #include <atomic>
 #include <cstdint>
@@ -15,8 +15,8 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "transport/server.h"
-#include "transport/tcp/socket.h"
-#include "transport/tcp/tcp.h"
+#include "transport/stream/socket.h"
+#include "transport/stream/stream_server.h"
 
 namespace cistern::transport {
 
@@ -24,7 +24,7 @@ class ServerConnectionImpl;
 
 // What the loops of one server share. Counters are relaxed: read for people only.
 struct ServerShared {
-  TcpServerOptions options;
+  StreamServerOptions options;
   RequestHandler* handler = nullptr;
   std::atomic<uint64_t> connections{0};
   std::atomic<uint64_t> accepted{0};
@@ -73,6 +73,10 @@ class ServerLoop {
   void RunSoon(ServerConnectionImpl* connection);
   // The connection wants OnTimer at `when`.
   void SetTimer(ServerConnectionImpl* connection, MonoTime when);
+  // Edges of `fd`, a descriptor that the connection shares with its peer, wake it too.
+  absl::Status WatchExtra(ServerConnectionImpl* connection, int fd);
+  // Before `fd` is closed: while the peer has it open it would go on waking us.
+  void UnwatchExtra(int fd);
   // The connection is closed: drops it at the end of the round.
   void Remove(ServerConnectionImpl* connection);
 
@@ -112,4 +116,4 @@ class ServerLoop {
 
 }  // namespace cistern::transport
 
-#endif  // CISTERN_TRANSPORT_TCP_SERVER_LOOP_H_
+#endif  // CISTERN_TRANSPORT_STREAM_SERVER_LOOP_H_

@@ -1,4 +1,4 @@
-#include "transport/tcp/server_connection.h"
+#include "transport/stream/server_connection.h"
 
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "proto/data.pb.h"
 #include "proto/types.pb.h"
-#include "transport/tcp/server_call.h"
+#include "transport/stream/server_call.h"
 
 namespace cistern::transport {
 namespace {
@@ -58,12 +58,13 @@ ServerConnectionImpl::ServerConnectionImpl(ServerLoop* loop, int fd, const std::
       fd_(fd),
       handshake_(std::make_unique<ServerHandshake>(loop->shared().options.identity,
                                                    OfferOf(loop->shared().options.limits))),
+      link_(loop->shared().options.wire->MakeLink(fd)),
       reader_({.max_meta_bytes = kMaxHandshakeMetaBytes, .max_payload_bytes = 0}, this),
       accepted_at_(loop->now()),
       last_read_(loop->now()),
       last_write_(loop->now()) {
   peer_.address = address;
-  peer_.wire = "tcp";
+  peer_.wire = loop_.shared().options.wire->name();
 }
 
 ServerConnectionImpl::~ServerConnectionImpl() {
@@ -77,6 +78,11 @@ void ServerConnectionImpl::OnEvents(uint32_t events) {
   Turn();
 }
 
+void ServerConnectionImpl::OnExtraEvent() {
+  link_->OnExtraEvent();
+  Turn();
+}
+
 void ServerConnectionImpl::Turn() {
   if (state_ == State::kClosed) return;
   if (!draining_) Read();
@@ -84,8 +90,10 @@ void ServerConnectionImpl::Turn() {
     // What it had still sent is not read any more: nobody is there for the answers.
     Fail(absl::UnavailableError("the peer closed the connection"));
   }
+  // The peer may have made room for what waits for it.
+  if (!writable_ && link_->blocked() == LinkBlock::kNone) writable_ = true;
   Write();
-  if (draining_ && queue_.empty() && !broken_.has_value()) {
+  if (draining_ && !HasOutput() && !broken_.has_value()) {
     broken_ = absl::UnavailableError("refused");
   }
   if (broken_.has_value()) {
@@ -93,7 +101,8 @@ void ServerConnectionImpl::Turn() {
     return;
   }
   UpdateTimer();
-  if ((readable_ && !draining_ && !reader_.paused()) || (writable_ && !queue_.empty())) WantTurn();
+  const bool reads = (readable_ || reader_.has_pieces()) && !draining_ && !reader_.paused();
+  if (reads || (writable_ && HasOutput())) WantTurn();
 }
 
 void ServerConnectionImpl::WantTurn() {
@@ -114,59 +123,82 @@ void ServerConnectionImpl::DoProtocolError(const absl::Status& why) {
 }
 
 void ServerConnectionImpl::Read() {
-  if (reader_.paused()) {
-    if (absl::Status status = reader_.Resume(); !status.ok()) return DoProtocolError(status);
-  }
   size_t moved = 0;
-  while (readable_ && moved < kTurnBytes && !reader_.paused() && !broken_.has_value() &&
-         !draining_) {
+  if (reader_.paused()) {
+    const uint64_t pieces_before = reader_.piece_bytes_taken();
+    const absl::Status status = reader_.Resume();
+    CountPieces(pieces_before, &moved);
+    if (!status.ok()) return DoProtocolError(status);
+  }
+  while (moved < kTurnBytes && !reader_.paused() && !broken_.has_value() && !draining_ &&
+         ReadOnce(&moved)) {
+  }
+}
+
+void ServerConnectionImpl::CountPieces(uint64_t before, size_t* moved) {
+  const uint64_t pieces = reader_.piece_bytes_taken() - before;
+  if (pieces == 0) return;
+  last_read_ = loop_.now();
+  *moved += pieces;
+  Count(loop_.shared().bytes_in, pieces);
+}
+
+bool ServerConnectionImpl::ReadOnce(size_t* moved) {
+  const uint64_t pieces_before = reader_.piece_bytes_taken();
+  absl::Status status;
+  if (reader_.has_pieces()) {
+    status = reader_.Continue();
+  } else {
+    if (!readable_) return false;
     iov_.clear();
-    if (absl::Status status = reader_.NextRead(&iov_); !status.ok()) {
-      return DoProtocolError(status);
-    }
-    if (iov_.empty()) return;
-    size_t room = 0;
-    for (const iovec& piece : iov_) room += piece.iov_len;
-    const ssize_t n = ReadPieces(fd_, iov_);
-    if (n < 0 && errno == EAGAIN) {
-      readable_ = false;
-      return;
-    }
-    if (n < 0) return Fail(ErrnoStatus(errno, absl::StrCat("read from ", peer_.address)));
-    if (n == 0) return Fail(absl::UnavailableError("the peer closed the connection"));
-    // A short read has emptied the socket: the next event tells of more, unless the end of the
-    // stream was told already.
-    if (static_cast<size_t>(n) < room && !peer_closed_) readable_ = false;
-    moved += static_cast<size_t>(n);
-    last_read_ = loop_.now();
-    Count(loop_.shared().bytes_in, static_cast<uint64_t>(n));
-    if (absl::Status status = reader_.Advance(static_cast<size_t>(n)); !status.ok()) {
-      return DoProtocolError(status);
+    status = reader_.NextRead(&iov_);
+    if (status.ok() && iov_.empty()) return false;
+    if (status.ok()) {
+      const auto got = link_->Read(iov_);
+      if (!got.ok()) {
+        if (got.status().code() == absl::StatusCode::kInvalidArgument) {
+          DoProtocolError(got.status());
+        } else {
+          Fail(Annotate(got.status(), peer_.address));
+        }
+        return false;
+      }
+      // The next event tells of more, unless the end of the stream was told already.
+      if (got->drained && (got->bytes == 0 || !peer_closed_)) readable_ = false;
+      if (got->bytes == 0) return false;
+      *moved += got->bytes;
+      last_read_ = loop_.now();
+      Count(loop_.shared().bytes_in, got->bytes);
+      status = reader_.Advance(got->bytes);
     }
   }
+  CountPieces(pieces_before, moved);
+  if (!status.ok()) DoProtocolError(status);
+  return status.ok();
 }
 
 void ServerConnectionImpl::Write() {
   size_t moved = 0;
-  while (writable_ && moved < kTurnBytes && !queue_.empty() && !broken_.has_value()) {
+  if (link_->blocked() == LinkBlock::kPeer && link_->wants_write() && !broken_.has_value()) {
+    // What the link itself has to say does not wait for the peer: it may be what the peer waits
+    // for.
+    size_t none = 0;
+    if (absl::Status status = link_->Write({}, {}, &none); !status.ok()) return Fail(status);
+  }
+  while (writable_ && moved < kTurnBytes && HasOutput() && !broken_.has_value()) {
     const absl::Span<iovec> pieces = queue_.Prepare(kWriteBytes);
-    size_t n = 0;
-    if (!pieces.empty()) {
-      size_t wanted = 0;
-      for (const iovec& piece : pieces) wanted += piece.iov_len;
-      const ssize_t sent = WritePieces(fd_, pieces);
-      if (sent < 0 && errno == EAGAIN) {
-        writable_ = false;
-        return;
+    size_t taken = 0;
+    if (!pieces.empty() || link_->wants_write()) {
+      if (absl::Status status = link_->Write(pieces, queue_.kinds(), &taken); !status.ok()) {
+        if (status.code() == absl::StatusCode::kInvalidArgument) return DoProtocolError(status);
+        return Fail(Annotate(status, peer_.address));
       }
-      if (sent < 0) return Fail(ErrnoStatus(errno, absl::StrCat("write to ", peer_.address)));
-      n = static_cast<size_t>(sent);
-      if (n < wanted) writable_ = false;
-      moved += n;
-      last_write_ = loop_.now();
-      Count(loop_.shared().bytes_out, n);
+      if (link_->blocked() != LinkBlock::kNone) writable_ = false;
+      moved += taken;
+      if (taken > 0) last_write_ = loop_.now();
+      Count(loop_.shared().bytes_out, taken);
     }
-    queue_.Consume(n, &finished_);
+    queue_.Consume(taken, &finished_);
     FinishItems(&finished_, absl::OkStatus());
   }
 }
@@ -241,18 +273,22 @@ absl::Status ServerConnectionImpl::OnFrame(const FrameHeader& header, std::strin
   }
 }
 
+void ServerConnectionImpl::Refuse(const absl::Status& why) {
+  CISTERN_LOG_EVERY(Warning, absl::Seconds(10), "handshake with ", peer_.address,
+                    " failed: ", why.ToString());
+  wire::ErrorReply error;
+  error.set_code(static_cast<uint32_t>(why.code()));
+  error.set_message(std::string(why.message()));
+  SendControl(FrameType::kError, 0, error);
+  draining_ = true;
+}
+
 absl::Status ServerConnectionImpl::OnHandshakeFrame(const FrameHeader& header,
                                                     std::string_view meta) {
-  const auto refuse = [&](const absl::Status& why) {
-    CISTERN_LOG_EVERY(Warning, absl::Seconds(10), "handshake with ", peer_.address,
-                      " failed: ", why.ToString());
-    wire::ErrorReply error;
-    error.set_code(static_cast<uint32_t>(why.code()));
-    error.set_message(std::string(why.message()));
-    SendControl(FrameType::kError, header.request_id, error);
-    draining_ = true;
+  if (refusal_.has_value()) {
+    Refuse(*refusal_);
     return absl::OkStatus();
-  };
+  }
   if (state_ == State::kHello) {
     wire::Hello hello;
     if (header.type != FrameType::kHello ||
@@ -260,7 +296,10 @@ absl::Status ServerConnectionImpl::OnHandshakeFrame(const FrameHeader& header,
       return absl::InvalidArgumentError("handshake: no Hello");
     }
     auto ack = handshake_->OnHello(hello);
-    if (!ack.ok()) return refuse(ack.status());
+    if (!ack.ok()) {
+      Refuse(ack.status());
+      return absl::OkStatus();
+    }
     SendControl(FrameType::kHelloAck, header.request_id, *ack);
     state_ = State::kAuth;
     return absl::OkStatus();
@@ -270,13 +309,25 @@ absl::Status ServerConnectionImpl::OnHandshakeFrame(const FrameHeader& header,
       !auth.ParseFromArray(meta.data(), static_cast<int>(meta.size()))) {
     return absl::InvalidArgumentError("handshake: no Auth");
   }
-  if (absl::Status status = handshake_->OnAuth(auth); !status.ok()) return refuse(status);
-  SendControl(FrameType::kAuthOk, header.request_id, wire::AuthOk());
-  std::string address = std::move(peer_.address);
+  return OnAuth(header, auth);
+}
+
+absl::Status ServerConnectionImpl::OnAuth(const FrameHeader& header, const wire::Auth& auth) {
+  wire::AuthOk ok;
+  absl::Status status = handshake_->OnAuth(auth);
+  if (status.ok()) status = link_->OnServerReady(handshake_->small_lane(), &ok);
+  if (status.ok() && link_->extra_fd() >= 0) status = loop_.WatchExtra(this, link_->extra_fd());
+  if (!status.ok()) {
+    Refuse(status);
+    return absl::OkStatus();
+  }
+  SendControl(FrameType::kAuthOk, header.request_id, ok);
+  const PeerInfo before = std::move(peer_);
   peer_ = handshake_->peer();
-  peer_.address = std::move(address);
-  peer_.wire = "tcp";
+  peer_.address = before.address;
+  peer_.wire = before.wire;
   if (handshake_->small_lane()) reader_.SetHeadBytes(kSmallLaneHeadBytes);
+  reader_.SetCarrier(link_->carrier());
   handshake_.reset();
   const ServerLimits& limits = loop_.shared().options.limits;
   reader_.SetLimits(limits.max_meta_bytes, limits.max_payload_bytes);
@@ -469,6 +520,7 @@ void ServerConnectionImpl::Close(const absl::Status& why) {
   std::unordered_map<uint64_t, std::shared_ptr<ServedCall>> calls;
   calls.swap(calls_);
   frame_call_ = nullptr;
+  if (link_->extra_fd() >= 0) loop_.UnwatchExtra(link_->extra_fd());
   close(fd_);
   fd_ = -1;
   std::vector<std::unique_ptr<OutItem>> items;
@@ -496,7 +548,7 @@ MonoTime ServerConnectionImpl::Deadline(bool* stall) const {
   if (state_ != State::kOpen) return accepted_at_ + limits.handshake_timeout;
   MonoTime deadline = MonoTime::Infinite();
   if (reader_.mid_frame() && !reader_.paused()) deadline = last_read_;
-  if (!queue_.empty() && !writable_) deadline = std::min(deadline, last_write_);
+  if (HasOutput() && !writable_) deadline = std::min(deadline, last_write_);
   if (receiving_ > 0 && !reader_.paused()) {
     for (const auto& [id, call] : calls_) {
       if (call->sink != nullptr) deadline = std::min(deadline, call->last_progress);
@@ -520,7 +572,7 @@ void ServerConnectionImpl::UpdateTimer() {
   const ServerLimits& limits = loop_.shared().options.limits;
   MonoTime earliest = accepted_at_ + limits.handshake_timeout;
   if (state_ == State::kOpen) {
-    const bool transfer = receiving_ > 0 || reader_.mid_frame() || (!queue_.empty() && !writable_);
+    const bool transfer = receiving_ > 0 || reader_.mid_frame() || (HasOutput() && !writable_);
     earliest = loop_.now() + (transfer ? std::min(limits.stall_timeout, limits.idle_timeout)
                                        : limits.idle_timeout);
   }

@@ -1,4 +1,5 @@
-// One connection of a TCP channel: the calls given to it, and the socket that comes and goes.
+// One connection of a channel over stream sockets (tcp, shm): the calls given to it, and the socket
+// that comes and goes.
 //
 //   idle -> (resolving) -> connecting -> handshake -> up -> idle
 //               any failure -> backoff -> connecting
@@ -6,8 +7,8 @@
 // A call is given to a lane for good; while there is no connection it waits in the lane. Sockets
 // are made and broken by the poller only (see Driver); a thread that starts a call writes what the
 // socket takes and leaves the rest.
-#ifndef CISTERN_TRANSPORT_TCP_LANE_H_
-#define CISTERN_TRANSPORT_TCP_LANE_H_
+#ifndef CISTERN_TRANSPORT_STREAM_LANE_H_
+#define CISTERN_TRANSPORT_STREAM_LANE_H_
 
 #include <atomic>
 #include <cstdint>
@@ -24,8 +25,9 @@
 #include "transport/frame_reader.h"
 #include "transport/handshake.h"
 #include "transport/send_queue.h"
-#include "transport/tcp/socket.h"
-#include "transport/tcp/tcp.h"
+#include "transport/stream/link.h"
+#include "transport/stream/socket.h"
+#include "transport/stream/stream_channel.h"
 
 namespace cistern::transport {
 
@@ -46,11 +48,14 @@ struct LaneCall : OutStream {
   MonoTime grace = MonoTime::Infinite();
 };
 
+// Request ids from here on are those of preambles.
+inline constexpr uint64_t kPreambleIds = uint64_t{1} << 63;
+
 // What the lanes of a channel share. Thread-safe.
 class ChannelShared {
  public:
-  explicit ChannelShared(const TcpChannelOptions& o) : options(o) {}
-  const TcpChannelOptions options;
+  explicit ChannelShared(const StreamChannelOptions& o) : options(o) {}
+  const StreamChannelOptions options;
   std::atomic<uint64_t> connections{0};
   std::atomic<uint64_t> reconnects{0};
   std::atomic<uint64_t> bytes_in{0};
@@ -61,7 +66,7 @@ class ChannelShared {
   PeerInfo peer() const;
   void SetError(const absl::Status& status);
   absl::Status last_error() const;
-  std::string Address() const;
+  std::string Address() const { return options.wire->address(); }
 
  private:
   mutable Mutex mutex_;
@@ -107,12 +112,15 @@ class Lane final : public Driver, private FrameReceiver {
   void ConnectNext(const absl::Status& last);
   void OnConnected();
   absl::Status OnHandshakeFrame(const FrameHeader& header, std::string_view meta);
+  absl::Status OnAuthOk(std::string_view meta);
   void OnUp();
   void ConnectFailed(const absl::Status& why);
   void Break();
   void CloseSocket();
   void SetBroken(absl::Status why);
   bool WentStale(MonoTime now);
+  bool HasPieces() const;
+  bool WaitsForSocket() const;
   void Read();
   void Write();
   void SendControl(FrameType type, uint64_t id, std::string meta);
@@ -133,7 +141,7 @@ class Lane final : public Driver, private FrameReceiver {
   absl::Status CannotReach() const;
 
   const std::shared_ptr<ChannelShared> shared_;
-  const TcpChannelOptions& options_;
+  const StreamChannelOptions& options_;
   Clock& clock_;
   const bool small_;
   std::atomic<uint64_t> load_{0};
@@ -153,6 +161,7 @@ class Lane final : public Driver, private FrameReceiver {
   std::optional<absl::Status> broken_;
   MonoTime last_used_;
   std::unique_ptr<ClientHandshake> handshake_;
+  std::unique_ptr<StreamLink> link_;  // of the present connection, once it is made
   std::unique_ptr<FrameReader> reader_;
   SendQueue queue_;
   bool write_blocked_ = false;
@@ -171,4 +180,4 @@ class Lane final : public Driver, private FrameReceiver {
 
 }  // namespace cistern::transport
 
-#endif  // CISTERN_TRANSPORT_TCP_LANE_H_
+#endif  // CISTERN_TRANSPORT_STREAM_LANE_H_

@@ -1,4 +1,4 @@
-#include "transport/tcp/lane.h"
+#include "transport/stream/lane.h"
 
 #include <poll.h>
 #include <unistd.h>
@@ -8,12 +8,9 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "base/status.h"
-#include "proto/data.pb.h"
-#include "proto/types.pb.h"
 #include "transport/io_thread.h"
+#include "transport/stream/call_status.h"
 
 namespace cistern::transport {
 namespace {
@@ -21,8 +18,6 @@ namespace {
 constexpr uint32_t kMaxHandshakeMetaBytes = 4096;
 constexpr size_t kTurnBytes = 1 << 20;
 constexpr size_t kWriteBytes = 256 << 10;
-// Request ids from here on are those of preambles.
-constexpr uint64_t kPreambleIds = uint64_t{1} << 63;
 constexpr absl::Duration kMinBackoff = absl::Milliseconds(10);
 constexpr absl::Duration kMaxBackoff = absl::Milliseconds(500);
 // A connection unused for this long is looked at before a call is trusted to it.
@@ -31,11 +26,6 @@ constexpr absl::Duration kStaleAfter = absl::Milliseconds(50);
 uint64_t NextConnectionId() {
   static std::atomic<uint64_t> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);
-}
-
-absl::Status MarkNeverSent(absl::Status status) {
-  if (!status.ok()) status.SetPayload(kNeverSentUrl, absl::Cord());
-  return status;
 }
 
 // Full jitter: anything up to the bound, which doubles. Only has to differ between processes.
@@ -50,14 +40,6 @@ absl::Duration Backoff(int failures) {
   absl::Duration bound = kMinBackoff;
   for (int i = 1; i < failures && bound < kMaxBackoff; ++i) bound *= 2;
   return std::min(bound, kMaxBackoff) * share;
-}
-
-absl::Status StatusOf(std::string_view meta) {
-  wire::ErrorReply error;
-  if (!error.ParseFromArray(meta.data(), static_cast<int>(meta.size())) || error.code() == 0) {
-    return absl::InternalError("malformed error reply");
-  }
-  return absl::Status(static_cast<absl::StatusCode>(error.code()), error.message());
 }
 
 }  // namespace
@@ -83,12 +65,6 @@ void ChannelShared::SetError(const absl::Status& status) {
 absl::Status ChannelShared::last_error() const {
   MutexLock lock(mutex_);
   return last_error_;
-}
-
-std::string ChannelShared::Address() const {
-  const bool bare_v6 = options.host.find(':') != std::string::npos && options.host[0] != '[';
-  return bare_v6 ? absl::StrCat("[", options.host, "]:", options.port)
-                 : absl::StrCat(options.host, ":", options.port);
 }
 
 // --- from any thread ---
@@ -168,6 +144,8 @@ void Lane::OnDrive(short revents) {
       if ((revents & POLLOUT) != 0) write_blocked_ = false;
       if ((revents & ~POLLOUT) != 0) Read();
     }
+  } else if (HasPieces()) {
+    Read();
   }
   if ((state_ == State::kConnecting || state_ == State::kHandshake) && now >= connect_deadline_) {
     SetBroken(absl::UnavailableError("connecting timed out"));
@@ -197,7 +175,8 @@ Driver::Interest Lane::CurrentInterest() {
       interest.timer = std::min(interest.timer, connect_deadline_);
       [[fallthrough]];
     case State::kUp:
-      interest.events = static_cast<short>(POLLIN | (queue_.empty() ? 0 : POLLOUT));
+      interest.events = static_cast<short>(POLLIN | (WaitsForSocket() ? POLLOUT : 0));
+      interest.drive_now = HasPieces();
       break;
     case State::kResolving:
     case State::kClosed:
@@ -211,18 +190,22 @@ Driver::Interest Lane::CurrentInterest() {
 
 void Lane::BeginConnecting(MonoTime now) {
   connect_deadline_ = now + options_.connect_timeout;
-  auto literal = ResolveHost(options_.host, options_.port, /*literal_only=*/true);
-  if (literal.ok()) {
-    addresses_ = *std::move(literal);
+  auto known = options_.wire->Resolve(/*may_block=*/false);
+  if (known.ok()) {
+    addresses_ = *std::move(known);
     next_address_ = 0;
     ConnectNext(absl::UnavailableError("no address"));
+    return;
+  }
+  if (known.status().code() != absl::StatusCode::kNotFound) {
+    ConnectFailed(known.status());
     return;
   }
   // The resolver may block for seconds: on the I/O thread, never on a caller's.
   state_ = State::kResolving;
   std::weak_ptr<Driver> weak = weak_from_this();
-  io()->RunSoon([weak, host = options_.host, port = options_.port] {
-    auto addresses = ResolveHost(host, port, /*literal_only=*/false);
+  io()->RunSoon([weak, wire = options_.wire] {
+    auto addresses = wire->Resolve(/*may_block=*/true);
     const std::shared_ptr<Driver> driver = weak.lock();
     if (driver == nullptr) return;
     Lane* const lane = static_cast<Lane*>(driver.get());
@@ -268,6 +251,12 @@ void Lane::OnConnected() {
   answered_ = false;
   write_blocked_ = false;
   connection_id_ = NextConnectionId();
+  std::weak_ptr<Driver> weak = weak_from_this();
+  link_ = options_.wire->MakeLink(fd_, [weak] {
+    const std::shared_ptr<Driver> driver = weak.lock();
+    // OnSubmitted writes.
+    if (driver != nullptr) static_cast<Lane*>(driver.get())->Submit([] {});
+  });
   handshake_ =
       std::make_unique<ClientHandshake>(options_.identity, options_.expected_peer_id, small_);
   FrameReader::Options reader;
@@ -296,19 +285,32 @@ absl::Status Lane::OnHandshakeFrame(const FrameHeader& header, std::string_view 
     }
     case FrameType::kAuthOk:
       if (handshake_->peer().max_meta_bytes == 0) break;  // before HelloAck
-      OnUp();
-      return absl::OkStatus();
+      return OnAuthOk(meta);
     default:
       break;
   }
   return absl::UnavailableError("no cistern server answers there (malformed handshake)");
 }
 
+absl::Status Lane::OnAuthOk(std::string_view meta) {
+  wire::AuthOk ok;
+  if (!ok.ParseFromArray(meta.data(), static_cast<int>(meta.size()))) {
+    return absl::UnavailableError("no cistern server answers there (malformed handshake)");
+  }
+  if (absl::Status status = link_->OnClientReady(ok); !status.ok()) {
+    refused_ = true;
+    return status;
+  }
+  reader_->SetCarrier(link_->carrier());
+  OnUp();
+  return absl::OkStatus();
+}
+
 void Lane::OnUp() {
   state_ = State::kUp;
   PeerInfo peer = handshake_->peer();
   peer.address = shared_->Address();
-  peer.wire = "tcp";
+  peer.wire = options_.wire->name();
   peer_max_meta_bytes_ = peer.max_meta_bytes;
   handshake_.reset();
   shared_->SetPeer(peer);
@@ -329,6 +331,7 @@ void Lane::SetBroken(absl::Status why) {
 void Lane::CloseSocket() {
   if (fd_ < 0) return;
   BeforeClose();
+  link_.reset();
   close(fd_);
   fd_ = -1;
 }
@@ -412,46 +415,57 @@ bool Lane::WentStale(MonoTime now) {
   return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
+bool Lane::HasPieces() const { return reader_ != nullptr && reader_->has_pieces(); }
+
+// Else what waits to be written waits for the peer, who will say something.
+bool Lane::WaitsForSocket() const {
+  if (write_blocked_) return link_->blocked() == LinkBlock::kSocket;
+  return !queue_.empty() || (link_ != nullptr && link_->wants_write());
+}
+
 void Lane::Read() {
   size_t moved = 0;
   while (moved < kTurnBytes && !broken_.has_value()) {
-    iov_.clear();
-    if (absl::Status status = reader_->NextRead(&iov_); !status.ok()) return SetBroken(status);
-    size_t room = 0;
-    for (const iovec& piece : iov_) room += piece.iov_len;
-    const ssize_t n = ReadPieces(fd_, iov_);
-    if (n < 0 && errno == EAGAIN) return;
-    if (n < 0) return SetBroken(ErrnoStatus(errno, "read"));
-    if (n == 0) return SetBroken(absl::UnavailableError("the peer closed it"));
-    moved += static_cast<size_t>(n);
-    shared_->bytes_in.fetch_add(static_cast<uint64_t>(n), std::memory_order_relaxed);
-    if (absl::Status status = reader_->Advance(static_cast<size_t>(n)); !status.ok()) {
-      return SetBroken(status);
+    const uint64_t pieces_before = reader_->piece_bytes_taken();
+    bool drained = false;
+    if (reader_->has_pieces()) {
+      if (absl::Status status = reader_->Continue(); !status.ok()) return SetBroken(status);
+    } else {
+      iov_.clear();
+      if (absl::Status status = reader_->NextRead(&iov_); !status.ok()) return SetBroken(status);
+      const auto got = link_->Read(iov_);
+      if (!got.ok()) return SetBroken(got.status());
+      drained = got->drained;
+      if (got->bytes == 0) break;
+      moved += got->bytes;
+      shared_->bytes_in.fetch_add(got->bytes, std::memory_order_relaxed);
+      if (absl::Status status = reader_->Advance(got->bytes); !status.ok()) {
+        return SetBroken(status);
+      }
     }
-    if (static_cast<size_t>(n) < room) return;
+    const uint64_t pieces = reader_->piece_bytes_taken() - pieces_before;
+    moved += pieces;
+    shared_->bytes_in.fetch_add(pieces, std::memory_order_relaxed);
+    if (drained && !reader_->has_pieces()) break;
   }
+  // The peer may have made room for what waits for it.
+  if (write_blocked_ && link_->blocked() == LinkBlock::kNone) write_blocked_ = false;
 }
 
 void Lane::Write() {
   size_t moved = 0;
-  while (moved < kTurnBytes && !queue_.empty() && !broken_.has_value()) {
+  while (moved < kTurnBytes && !broken_.has_value() && (!queue_.empty() || link_->wants_write())) {
     const absl::Span<iovec> pieces = queue_.Prepare(kWriteBytes);
-    size_t n = 0;
-    if (!pieces.empty()) {
-      size_t wanted = 0;
-      for (const iovec& piece : pieces) wanted += piece.iov_len;
-      const ssize_t sent = WritePieces(fd_, pieces);
-      if (sent < 0 && errno == EAGAIN) {
-        write_blocked_ = true;
-        return;
+    size_t taken = 0;
+    if (!pieces.empty() || link_->wants_write()) {
+      if (absl::Status status = link_->Write(pieces, queue_.kinds(), &taken); !status.ok()) {
+        return SetBroken(status);
       }
-      if (sent < 0) return SetBroken(ErrnoStatus(errno, "write"));
-      n = static_cast<size_t>(sent);
-      moved += n;
-      shared_->bytes_out.fetch_add(n, std::memory_order_relaxed);
-      write_blocked_ = n < wanted;
+      moved += taken;
+      shared_->bytes_out.fetch_add(taken, std::memory_order_relaxed);
+      write_blocked_ = link_->blocked() != LinkBlock::kNone;
     }
-    queue_.Consume(n, &finished_);
+    queue_.Consume(taken, &finished_);
     FinishItems(&finished_);
     if (write_blocked_) return;
   }
@@ -475,242 +489,6 @@ absl::Status Lane::OnPreambleAnswer(const FrameHeader& header, std::string_view 
   if (header.type == FrameType::kError) return StatusOf(meta);
   answered_ = true;
   return preambles_[index].on_answer(connection_id_, header.type, meta);
-}
-
-// --- calls ---
-
-void Lane::AddCall(std::unique_ptr<LaneCall> owned) {
-  LaneCall* const call = owned.get();
-  call->id = next_call_id_++;
-  if (call->group->background()) ++background_calls_;
-  const bool was_idle = calls_.empty();
-  calls_.emplace(call->id, std::move(owned));
-  if (state_ == State::kClosed) {
-    Finish(call, MarkNeverSent(absl::CancelledError("the channel is closed")));
-    return;
-  }
-  call_timer_ = std::min(call_timer_, call->spec.deadline);
-  if (state_ != State::kUp || broken_.has_value()) return;
-  if (was_idle) {
-    const MonoTime now = clock_.Mono();
-    if (WentStale(now)) {
-      answered_ = true;  // a server that went away: no reason to hesitate
-      SetBroken(absl::UnavailableError("the peer closed it while it was idle"));
-      return;
-    }
-    last_used_ = now;
-  }
-  PushCall(call);
-}
-
-void Lane::PushCall(LaneCall* call) {
-  if (call->spec.meta.size() > peer_max_meta_bytes_) {
-    Finish(call, absl::InvalidArgumentError(absl::StrCat("a request of ", call->spec.meta.size(),
-                                                         " bytes; the peer takes at most ",
-                                                         peer_max_meta_bytes_)));
-    return;
-  }
-  auto item = std::make_unique<OutItem>();
-  item->type = call->spec.type;
-  item->meta = std::move(call->spec.meta);
-  item->source = std::move(call->spec.payload);
-  item->payload_in_frame = true;
-  call->pushed = true;
-  queue_.Push(call, std::move(item));
-}
-
-void Lane::PushWaitingCalls() {
-  std::vector<LaneCall*> waiting;
-  for (const auto& [id, call] : calls_) {
-    if (!call->pushed) waiting.push_back(call.get());
-  }
-  std::sort(waiting.begin(), waiting.end(),
-            [](const LaneCall* a, const LaneCall* b) { return a->id < b->id; });
-  for (LaneCall* call : waiting) PushCall(call);
-}
-
-absl::Status Lane::OnFrame(const FrameHeader& header, std::string_view meta) {
-  frame_call_ = nullptr;
-  if (state_ == State::kHandshake) return OnHandshakeFrame(header, meta);
-  if (header.request_id >= kPreambleIds) return OnPreambleAnswer(header, meta);
-  const auto it = calls_.find(header.request_id);
-  // A CancelDone that came after the final frame, most likely.
-  if (it == calls_.end()) return absl::OkStatus();
-  if (!answered_) {
-    answered_ = true;
-    failures_ = 0;
-  }
-  return OnAnswer(it->second.get(), header, meta);
-}
-
-absl::Status Lane::OnAnswer(LaneCall* call, const FrameHeader& header, std::string_view meta) {
-  const bool final = (header.flags & kFlagFinal) != 0 || header.type == FrameType::kError ||
-                     header.type == FrameType::kCancelDone;
-  if (call->end.has_value()) {
-    if (final) {
-      call->awaits_cancel_done = false;
-      FinishIfQuiet(call);
-    }
-    return absl::OkStatus();
-  }
-  if (header.type == FrameType::kError) {
-    EndCall(call, StatusOf(meta));
-    return absl::OkStatus();
-  }
-  if (header.type == FrameType::kCancelDone) {
-    return absl::InvalidArgumentError("a cancel answered that nobody sent");
-  }
-  CallHandler::Answer answer{header.type, final, meta, header.payload_bytes};
-  std::unique_ptr<PayloadSource> source;
-  call->sink = nullptr;
-  call->final_seen = final;
-  frame_call_ = call;
-  if (absl::Status status = call->handler->OnFrame(answer, &call->sink, &source); !status.ok()) {
-    call->end = status;
-    return status;
-  }
-  if (source != nullptr) {
-    auto item = std::make_unique<OutItem>();
-    item->data_only = true;
-    item->source = std::move(source);
-    queue_.Push(call, std::move(item));
-  }
-  return absl::OkStatus();
-}
-
-FrameReceiver::Take Lane::PayloadBuffers(size_t max_bytes, size_t max_pieces,
-                                         std::vector<iovec>* out, absl::Status* error) {
-  LaneCall* const call = frame_call_;
-  if (call == nullptr || call->end.has_value() || call->sink == nullptr) return Take::kDiscard;
-  const size_t before = out->size();
-  call->sink->NextBuffers(max_bytes, max_pieces, out);
-  if (out->size() == before) {
-    *error = absl::InvalidArgumentError("more payload than was asked for");
-    call->end = *error;
-    return Take::kPause;
-  }
-  return Take::kBuffers;
-}
-
-absl::Status Lane::PayloadLanded(size_t bytes) {
-  // The call may have been cancelled between the read and this only if it still exists.
-  LaneCall* const call = frame_call_;
-  absl::Status status = call->sink->Landed(bytes);
-  if (!status.ok()) call->end = status;
-  return status;
-}
-
-absl::Status Lane::OnFrameEnd() {
-  LaneCall* const call = frame_call_;
-  frame_call_ = nullptr;
-  if (call != nullptr && !call->end.has_value() && call->final_seen) {
-    EndCall(call, absl::OkStatus());
-  }
-  return absl::OkStatus();
-}
-
-// The deadline has come, or the caller wants no more.
-void Lane::CancelCall(LaneCall* call, const absl::Status& why) {
-  if (call->end.has_value()) return;
-  if (!call->pushed) {
-    Finish(call, MarkNeverSent(why));
-    return;
-  }
-  std::vector<std::unique_ptr<OutItem>> dropped;
-  const bool begun = call->begun;
-  queue_.Abort(call, &dropped);
-  dropped.clear();
-  if (!begun) {
-    Finish(call, MarkNeverSent(why));
-    return;
-  }
-  call->end = why;
-  call->awaits_cancel_done = true;
-  call->grace = clock_.Mono() + kCancelGrace;
-  call_timer_ = std::min(call_timer_, call->grace);
-  wire::Cancel cancel;
-  cancel.set_request_id(call->id);
-  auto item = std::make_unique<OutItem>();
-  item->type = FrameType::kCancel;
-  item->meta = cancel.SerializeAsString();
-  queue_.PushFirst(call, std::move(item));
-}
-
-// The answer is complete. What of the request is still under way has to leave first: it is read
-// from the caller's memory.
-void Lane::EndCall(LaneCall* call, const absl::Status& status) {
-  std::vector<std::unique_ptr<OutItem>> dropped;
-  queue_.Abort(call, &dropped);
-  dropped.clear();
-  call->end = status;
-  if (call->in_flight > 0) {
-    call->grace = clock_.Mono() + kCancelGrace;
-    call_timer_ = std::min(call_timer_, call->grace);
-  }
-  FinishIfQuiet(call);
-}
-
-void Lane::FinishIfQuiet(LaneCall* call) {
-  if (!call->end.has_value() || call->awaits_cancel_done) return;
-  if (call->in_flight > 0 || !call->items.empty()) {
-    // Its Cancel, say, when the final frame came first: not needed any more, unless under way.
-    std::vector<std::unique_ptr<OutItem>> dropped;
-    if (queue_.Abort(call, &dropped)) return;
-  }
-  const absl::Status status = *call->end;
-  Finish(call, status);
-}
-
-void Lane::Finish(LaneCall* call, absl::Status status) {
-  const auto it = calls_.find(call->id);
-  const std::unique_ptr<LaneCall> owned = std::move(it->second);
-  calls_.erase(it);
-  if (frame_call_ == call) frame_call_ = nullptr;
-  if (owned->group->background()) --background_calls_;
-  owned->spec.payload.reset();
-  load_.fetch_sub(owned->expected_bytes, std::memory_order_relaxed);
-  const std::shared_ptr<GroupState> group = owned->group;
-  owned->handler->OnDone(std::move(status));
-  group->End(this);
-}
-
-void Lane::FinishItems(std::vector<std::unique_ptr<OutItem>>* items) {
-  if (items->empty()) return;
-  // By id: a call ends with the first of its items that finds it quiet.
-  std::vector<uint64_t> ids;
-  for (const auto& item : *items) ids.push_back(item->stream->id);
-  items->clear();
-  for (const uint64_t id : ids) {
-    const auto it = calls_.find(id);
-    if (it != calls_.end()) FinishIfQuiet(it->second.get());
-  }
-}
-
-void Lane::RunTimers(MonoTime now) {
-  if (now < call_timer_) return;
-  call_timer_ = MonoTime::Infinite();
-  std::vector<LaneCall*> due;
-  for (const auto& [id, call] : calls_) {
-    const MonoTime when = call->end.has_value() ? call->grace : call->spec.deadline;
-    if (when <= now) {
-      due.push_back(call.get());
-    } else {
-      call_timer_ = std::min(call_timer_, when);
-    }
-  }
-  for (LaneCall* call : due) {
-    if (call->end.has_value()) {
-      SetBroken(absl::UnavailableError("it did not answer a cancel in time"));
-    } else if (call->pushed) {
-      CancelCall(call, absl::DeadlineExceededError(absl::StrCat(
-                           "no answer from ", shared_->Address(), " within the deadline")));
-    } else if (!last_failure_.ok()) {
-      Finish(call, MarkNeverSent(CannotReach()));
-    } else {
-      Finish(call, MarkNeverSent(absl::DeadlineExceededError(
-                       absl::StrCat("cannot reach ", shared_->Address(), " within the deadline"))));
-    }
-  }
 }
 
 }  // namespace cistern::transport
