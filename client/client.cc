@@ -88,6 +88,15 @@ class ClientImpl final : public Client {
         .status();
   }
 
+  // A wire that was forced must lead to every store that the master named.
+  absl::Status CheckWires() const {
+    for (const StoreTable::Endpoint& endpoint : core_->stores->Endpoints()) {
+      const absl::Status leads = core_->channels->CheckForced(endpoint);
+      if (!leads.ok()) return absl::FailedPreconditionError(leads.message());
+    }
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<std::shared_ptr<Namespace>> OpenNamespace(std::string_view name,
                                                            std::string_view fingerprint,
                                                            const NamespaceOptions& options,
@@ -111,6 +120,9 @@ class ClientImpl final : public Client {
         .status();
   }
   ClientStats stats() const override;
+  std::vector<StoreWire> wires() const override {
+    return core_->CheckUsable().ok() ? core_->channels->Wires() : std::vector<StoreWire>();
+  }
   PoolId pool_id() const override {
     return core_->CheckUsable().ok() ? core_->master->channel().peer().pool_id : PoolId();
   }
@@ -130,7 +142,10 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
   }
   CISTERN_ASSIGN_OR_RETURN(std::shared_ptr<ClientCore> core, ClientCore::Create(options));
   auto client = std::make_unique<ClientImpl>(std::move(core));
-  if (!options.lazy) CISTERN_RETURN_IF_ERROR(client->Greet({}));
+  if (!options.lazy) {
+    CISTERN_RETURN_IF_ERROR(client->Greet({}));
+    CISTERN_RETURN_IF_ERROR(client->CheckWires());
+  }
   return client;
 }
 
@@ -174,8 +189,24 @@ absl::StatusOr<Buffer> ClientImpl::Register(const BufferDesc& desc, std::shared_
 absl::StatusOr<Buffer> ClientImpl::AllocateBuffer(uint64_t bytes) {
   CISTERN_RETURN_IF_ERROR(core_->CheckUsable());
   CISTERN_ASSIGN_OR_RETURN(SharedMemory allocated, SharedMemory::Allocate(bytes));
-  auto memory = std::make_shared<SharedMemory>(std::move(allocated));
-  return Register({.data = memory->data(), .bytes = bytes}, memory);
+  // Stores on this host may read it where it is, until it is unmapped.
+  struct Lent {
+    Lent(SharedMemory m, std::shared_ptr<transport::LentMemory> t, const ForkGuard& g)
+        : memory(std::move(m)), table(std::move(t)), fork_guard(g) {
+      // Without it puts are copied once more.
+      table->Add(memory.data(), memory.bytes(), memory.fd()).IgnoreError();
+    }
+    ~Lent() {
+      // In a fork's child the table is not ours to lock.
+      if (!fork_guard.Forked()) table->Remove(memory.data());
+    }
+    SharedMemory memory;
+    const std::shared_ptr<transport::LentMemory> table;
+    const ForkGuard fork_guard;
+  };
+  auto lent = std::make_shared<Lent>(std::move(allocated), core_->lent, core_->fork_guard);
+  const std::shared_ptr<void> memory = lent;
+  return Register({.data = lent->memory.data(), .bytes = bytes}, memory);
 }
 
 ClientStats ClientImpl::stats() const {

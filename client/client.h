@@ -299,6 +299,8 @@ struct ClientOptions {
   std::string pool_token_file = {};  // mode 0600; "" = no token
   bool lazy = false;                 // Connect makes no connection and cannot fail for want of one
   absl::Duration deadline = absl::Seconds(5);  // of calls that name none
+  // How stores are reached. kAuto: shared memory where a store is on this host and lets us in, else
+  // tcp. kShm: only so; a store that cannot be reached by it is unavailable. kRdma: Unimplemented.
   Wire wire = Wire::kAuto;
   int connections_per_store = 2;
   uint64_t max_inflight_bytes = uint64_t{256} << 20;  // asked for at once from all stores (incast)
@@ -315,10 +317,19 @@ struct ClientStats {
   uint64_t retries = 0;
 };
 
+// How a store is reached.
+struct StoreWire {
+  StoreId store;
+  std::string address;
+  std::string wire;  // "shm", "tcp"
+  std::string why;   // in words
+};
+
 class Client {
  public:
   // Waits for the master within options.deadline unless `lazy`. Unavailable or DeadlineExceeded
-  // name the address; PermissionDenied: the token is wrong; InvalidArgument: the options are.
+  // name the address; PermissionDenied: the token is wrong; InvalidArgument: the options are;
+  // FailedPrecondition: the wire asked for does not lead to a store of the pool.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   // Cancels what is pending and waits for its quiet end.
   virtual ~Client() = default;
@@ -340,6 +351,8 @@ class Client {
 
   virtual absl::Status Ping(const CallOptions& options = {}) = 0;
   virtual ClientStats stats() const = 0;
+  // Of the stores that were called so far.
+  virtual std::vector<StoreWire> wires() const = 0;
   virtual PoolId pool_id() const = 0;
 };
 

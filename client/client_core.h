@@ -17,9 +17,11 @@
 #include "client/master_link.h"
 #include "client/operation.h"
 #include "client/placement_cache.h"
+#include "client/store_channels.h"
 #include "client/store_table.h"
 #include "transport/identity.h"
 #include "transport/io_context.h"
+#include "transport/shm/lent_memory.h"
 
 namespace cistern {
 
@@ -77,6 +79,9 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   OperationSet operations;
   BadReports bad_reports;
   OperationEnv env;
+  // AllocateBuffer's memory; outlives the client where a buffer does.
+  const std::shared_ptr<transport::LentMemory> lent = std::make_shared<transport::LentMemory>();
+  std::unique_ptr<StoreChannels> channels;
   std::unique_ptr<StoreTable> stores;
   std::unique_ptr<MasterLink> master;
 

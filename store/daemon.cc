@@ -20,8 +20,10 @@
 #include "store/room_keeper.h"
 #include "store/segment.h"
 #include "store/session_client.h"
+#include "store/shm_listener.h"
 #include "store/store_session.h"
 #include "store/version_ceiling.h"
+#include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
 
 namespace cistern::store {
@@ -83,6 +85,16 @@ absl::StatusOr<PoolId> LearnPoolId(const config::StoreConfig& config,
   return absl::CancelledError("stopped while waiting for the master");
 }
 
+// The inside of a JSON string.
+std::string JsonText(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out.push_back('\\');
+    out.push_back(c);
+  }
+  return out;
+}
+
 absl::StatusOr<std::vector<std::unique_ptr<Segment>>> OpenSegments(
     const config::StoreConfig& config, const PoolId& pool_id, absl::Time now) {
   CISTERN_RETURN_IF_ERROR(MakeDirs(config.segment_dir()));
@@ -122,6 +134,7 @@ class StoreDaemonImpl final : public StoreDaemon {
   absl::Status Recover();
   void MakeParts();
   absl::Status Listen();
+  absl::Status ListenOnSharedMemory(const transport::TcpServerOptions& tcp);
   wire::Endpoint OwnEndpoint() const;
   void AddCounters(wire::StoreCounters* counters) const;
 
@@ -137,6 +150,8 @@ class StoreDaemonImpl final : public StoreDaemon {
   std::unique_ptr<Maintenance> maintenance_;
   std::unique_ptr<DataService> service_;
   std::unique_ptr<transport::WireServer> server_;
+  std::unique_ptr<transport::WireServer> shm_server_;  // null where shm.enabled = false
+  std::string socket_path_;                            // its socket
 };
 
 absl::Status StoreDaemonImpl::Start(const std::function<bool()>& stop) {
@@ -238,6 +253,23 @@ absl::Status StoreDaemonImpl::Listen() {
   options.identity = identity_;
   options.clock = &clock_;
   CISTERN_ASSIGN_OR_RETURN(server_, transport::ListenTcp(options, service_.get()));
+  return config_.shm().enabled() ? ListenOnSharedMemory(options) : absl::OkStatus();
+}
+
+absl::Status StoreDaemonImpl::ListenOnSharedMemory(const transport::TcpServerOptions& tcp) {
+  CISTERN_ASSIGN_OR_RETURN(
+      transport::ShmServerOptions options,
+      ShmOptions(config_.shm(),
+                 config_.run_dir().empty() ? config_.data_dir() : config_.run_dir()));
+  options.io_threads = tcp.io_threads;
+  options.limits = tcp.limits;
+  options.identity = tcp.identity;
+  options.clock = tcp.clock;
+  auto server = transport::ListenShm(options, service_.get());
+  if (!server.ok()) return Annotate(server.status(), "shared memory (shm.enabled)");
+  shm_server_ = *std::move(server);
+  socket_path_ = options.socket_path;
+  CISTERN_LOG(Info, "shared memory for clients on this host: ", shm_server_->address());
   return absl::OkStatus();
 }
 
@@ -247,16 +279,24 @@ wire::Endpoint StoreDaemonImpl::OwnEndpoint() const {
                                                         : config_.advertise_address());
   endpoint.set_port(server_->port());
   endpoint.set_boot_id(std::string(identity_.boot_id.view()));
+  endpoint.set_socket_path(socket_path_);
   return endpoint;
 }
 
 void StoreDaemonImpl::AddCounters(wire::StoreCounters* counters) const {
-  const transport::ServerStats stats = server_->stats();
   counters->set_get_bytes(got_bytes_.load(std::memory_order_relaxed));
-  counters->set_connections(stats.connections);
-  counters->set_protocol_errors(stats.protocol_errors);
-  counters->add_bytes_by_wire(stats.bytes_in);
-  counters->add_bytes_by_wire(stats.bytes_out);
+  uint64_t connections = 0;
+  uint64_t protocol_errors = 0;
+  for (const auto* server : {server_.get(), shm_server_.get()}) {
+    const transport::ServerStats stats =
+        server != nullptr ? server->stats() : transport::ServerStats();
+    connections += stats.connections;
+    protocol_errors += stats.protocol_errors;
+    counters->add_bytes_by_wire(stats.bytes_in);
+    counters->add_bytes_by_wire(stats.bytes_out);
+  }
+  counters->set_connections(connections);
+  counters->set_protocol_errors(protocol_errors);
 }
 
 std::string StoreDaemonImpl::endpoints_json() const {
@@ -265,12 +305,13 @@ std::string StoreDaemonImpl::endpoints_json() const {
   return absl::StrCat("{\"kind\":\"store\",\"pid\":", getpid(), ",\"id\":\"",
                       chunks_->store_id().ToHex(), "\",\"pool_id\":\"", identity_.pool_id.ToHex(),
                       "\",\"data\":\"", ipv6 ? "[" : "", endpoint.host(), ipv6 ? "]:" : ":",
-                      endpoint.port(), "\",\"socket\":\"\"}\n");
+                      endpoint.port(), "\",\"socket\":\"", JsonText(socket_path_), "\"}\n");
 }
 
 void StoreDaemonImpl::Stop() {
   // Calls first, so that nothing holds a chunk; then who works on the chunks.
   if (server_ != nullptr) server_->Stop();
+  if (shm_server_ != nullptr) shm_server_->Stop();
   if (maintenance_ != nullptr) maintenance_->Stop();
   if (session_client_ != nullptr) session_client_->Stop();
 }
@@ -287,6 +328,7 @@ absl::Status StoreDaemon::CheckConfig(const config::StoreConfig& config) {
         absl::StrCat("listen_address is ", config.listen_address(),
                      ": anything but loopback needs pool_token_file"));
   }
+  CISTERN_RETURN_IF_ERROR(CheckShmConfig(config.shm()));
   for (const config::SegmentConfig& segment : config.segment()) {
     if (segment.name().find('/') != std::string::npos || segment.name() == "." ||
         segment.name() == "..") {

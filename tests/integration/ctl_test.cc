@@ -95,7 +95,7 @@ TEST_F(CtlTest, GetsAChunkThatIsLongerThanItsFirstGuess) {
 TEST_F(CtlTest, StatsAreTablesOrJson) {
   WriteFile(5000);
   ASSERT_EQ(Run({"put", "for-stats", path_}).exit_code, 0);
-  EXPECT_THAT(Run({"stats"}).out, HasSubstr("the only wire that the stores offer"));
+  EXPECT_THAT(Run({"stats"}).out, HasSubstr("taken by clients on a store's own host"));
   EXPECT_THAT(Run({"stores"}).out, HasSubstr("serving"));
   EXPECT_THAT(Run({"namespaces"}).out, HasSubstr("cisternctl"));
   const Ran json = Run({"-o", "json", "stats"});
