@@ -258,13 +258,16 @@ class ChunkStore {
                            absl::Span<Version> versions);
 
   // --- Gets ---
-  // Empty where the chunk is absent, expired, or of another namespace.
+  // Empty where the chunk is absent, expired, or of another namespace. A chunk whose header has
+  // rotted (its CRC, or what is known of it otherwise, does not fit) is dropped and absent.
   ChunkRef Acquire(NamespaceIndex ns, const ChunkName& name, absl::Time now);
   // refs.size() == names.size(). Returns how many were found.
   size_t AcquireMany(NamespaceIndex ns, absl::Span<const ChunkName> names, absl::Time now,
                      absl::Span<ChunkRef> refs);
   // Present, without a reference, a touch or a count.
   bool Contains(NamespaceIndex ns, const ChunkName& name, absl::Time now) const;
+  // The length of the chunk at that version (0 = whichever it is); 0: it is not here.
+  uint64_t LengthOf(NamespaceIndex ns, const ChunkName& name, Version version) const;
   // Hashes the chunk (outside the mutex) and marks it verified; a mismatch drops it: DataLoss. OK
   // without hashing when it has no digest.
   absl::Status Verify(const ChunkRef& ref);
@@ -374,7 +377,11 @@ class ChunkStore {
   // chunk_store_get.cc
   ChunkRef AcquireLocked(NamespaceIndex ns, const ChunkName& name, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Empty: its header is unsound, and the chunk is gone now.
   ChunkRef MakeRefLocked(uint32_t entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The committed entry of that name, namespace and version (0 = any); kNone.
+  uint32_t FindLocked(NamespaceIndex ns, const ChunkName& name, Version version) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReleaseRef(uint32_t entry);
 
   // chunk_store_removal.cc
@@ -382,6 +389,8 @@ class ChunkStore {
   void RemoveLocked(uint32_t entry, wire::Cause cause, bool silent = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RecycleLocked(uint32_t entry, const Extent& extent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The extent of an entry in use, whatever has become of its header.
+  Extent ExtentOfLocked(uint32_t entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool EvictableLocked(const ChunkEntry& e, int64_t now_s) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EvictAroundLocked(uint32_t anchor, uint64_t extent_bytes, wire::Cause cause, int64_t now_s,

@@ -1,4 +1,5 @@
-// What a store remembers of one connection: the namespaces bound on it, in order.
+// What a store remembers of one connection: the namespaces bound on it, in order, and what its
+// reports have cost.
 #ifndef CISTERN_STORE_CONNECTION_STATE_H_
 #define CISTERN_STORE_CONNECTION_STATE_H_
 
@@ -10,11 +11,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "store/chunk_store.h"
+#include "store/report_limiter.h"
 #include "transport/server.h"
 
 namespace cistern::store {
 
-// Loop thread only.
+// Loop thread only, but for what reports() points to.
 class ConnectionState {
  public:
   static constexpr size_t kMaxBoundNamespaces = 4'096;
@@ -43,9 +45,12 @@ class ConnectionState {
     }
     return *bound_[ns_ref - 1];
   }
+  const std::shared_ptr<ReportLimiter>& reports() const { return reports_; }
 
  private:
   std::vector<std::optional<NamespaceIndex>> bound_;  // ref - 1
+  const std::shared_ptr<ReportLimiter> reports_ =
+      std::make_shared<ReportLimiter>(ReportLimiter::kConnection);
 };
 
 }  // namespace cistern::store

@@ -15,6 +15,16 @@
 #include "store/put_call.h"
 
 namespace cistern::store {
+
+// A report under examination.
+struct BadReport {
+  NamespaceIndex ns;
+  std::vector<ChunkName> names;
+  std::vector<Version> versions;
+  std::shared_ptr<ReportLimiter> peer;  // the connection's
+  std::string statuses;                 // of the first chunks: those checked so far
+};
+
 namespace {
 
 using transport::FrameType;
@@ -37,13 +47,6 @@ absl::StatusOr<NamespaceRecord> ReadBind(const ServerCall& call) {
   return record;
 }
 
-struct BadReport {
-  NamespaceIndex ns;
-  std::vector<ChunkName> names;
-  std::vector<Version> versions;
-  std::string statuses;  // of the first chunks: those checked so far
-};
-
 absl::StatusOr<BadReport> ReadReport(ServerCall& call) {
   // Reports are rare and each chunk is hashed: many in one request can only be an attack.
   constexpr size_t kMaxReported = 1'024;
@@ -52,7 +55,9 @@ absl::StatusOr<BadReport> ReadReport(ServerCall& call) {
     return absl::InvalidArgumentError("report: malformed request");
   }
   BadReport report;
-  CISTERN_ASSIGN_OR_RETURN(report.ns, ConnectionState::Of(call.connection()).Find(meta.ns_ref()));
+  ConnectionState& state = ConnectionState::Of(call.connection());
+  CISTERN_ASSIGN_OR_RETURN(report.ns, state.Find(meta.ns_ref()));
+  report.peer = state.reports();
   CISTERN_ASSIGN_OR_RETURN(const KeyColumn ids, KeyColumn::Parse(meta.ids()));
   if (ids.size() > kMaxReported) {
     return absl::InvalidArgumentError(absl::StrCat("report: more than ", kMaxReported, " chunks"));
@@ -66,30 +71,6 @@ absl::StatusOr<BadReport> ReadReport(ServerCall& call) {
     report.versions.push_back(Version(versions[i]));
   }
   return report;
-}
-
-// One chunk a task: what else the maintenance thread does (room for waiting puts, expiry) must not
-// wait until a thousand chunks of 1 GiB are hashed.
-void CheckReported(const ServiceContext& context, std::shared_ptr<ServerCall> call,
-                   std::shared_ptr<BadReport> report) {
-  const bool queued = context.run_in_background([&context, call, report] {
-    if (call->aborted()) return;
-    const size_t i = report->statuses.size();
-    if (i < report->names.size()) {
-      report->statuses.push_back(static_cast<char>(
-          context.chunks->ReportBad(report->ns, report->names[i], report->versions[i])));
-      context.poke_session();
-    }
-    if (report->statuses.size() < report->names.size()) {
-      return CheckReported(context, call, report);
-    }
-    wire::ReportBadReply reply;
-    reply.set_statuses(std::move(report->statuses));
-    call->Reply(FrameType::kReportBadReply, reply.SerializeAsString(), /*final=*/true);
-  });
-  if (!queued) {
-    call->Fail(absl::ResourceExhaustedError("report: too many checks are waiting; try later"));
-  }
 }
 
 }  // namespace
@@ -141,7 +122,44 @@ void DataService::ServeBindNamespace(std::unique_ptr<ServerCall> call) {
 void DataService::ServeReportBad(std::unique_ptr<ServerCall> call) {
   absl::StatusOr<BadReport> report = ReadReport(*call);
   if (!report.ok()) return call->Fail(report.status());
-  CheckReported(context_, std::move(call), std::make_shared<BadReport>(*std::move(report)));
+  CheckReported(std::move(call), std::make_shared<BadReport>(*std::move(report)));
+}
+
+void DataService::CheckReported(std::shared_ptr<ServerCall> call,
+                                std::shared_ptr<BadReport> report) {
+  const bool queued = context_.run_in_background([this, call, report] {
+    if (call->aborted()) return;
+    const size_t i = report->statuses.size();
+    if (i < report->names.size()) {
+      report->statuses.push_back(static_cast<char>(CheckOne(*report, i)));
+      context_.poke_session();
+    }
+    if (report->statuses.size() < report->names.size()) return CheckReported(call, report);
+    wire::ReportBadReply reply;
+    reply.set_statuses(std::move(report->statuses));
+    call->Reply(FrameType::kReportBadReply, reply.SerializeAsString(), /*final=*/true);
+  });
+  if (!queued) {
+    call->Fail(absl::ResourceExhaustedError("report: too many checks are waiting; try later"));
+  }
+}
+
+wire::ChunkStatus DataService::CheckOne(const BadReport& report, size_t i) {
+  const uint64_t bytes = context_.chunks->LengthOf(report.ns, report.names[i], report.versions[i]);
+  if (bytes == 0) return wire::CHUNK_NOT_FOUND;
+  const MonoTime now = context_.clock->Mono();
+  if (!report.peer->Admit(bytes, now)) return wire::CHUNK_RESOURCE_EXHAUSTED;
+  if (!reports_.Admit(bytes, now)) {
+    report.peer->Refund(bytes);
+    return wire::CHUNK_RESOURCE_EXHAUSTED;
+  }
+  const wire::ChunkStatus status =
+      context_.chunks->ReportBad(report.ns, report.names[i], report.versions[i]);
+  if (status != wire::CHUNK_OK) {  // it was right, or cost nothing
+    report.peer->Refund(bytes);
+    reports_.Refund(bytes);
+  }
+  return status;
 }
 
 }  // namespace cistern::store

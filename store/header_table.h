@@ -67,6 +67,9 @@ class HeaderTable {
   void Touch(HeaderIndex index, uint32_t unix_s);
   Generation generation(HeaderIndex index) const;
   HeaderFields Read(HeaderIndex index) const;
+  // Of a committed header: its CRC fits, so that every field is as Commit wrote it. It lies in the
+  // segment, where bits may flip.
+  bool Sound(HeaderIndex index) const;
 
   struct Found {
     HeaderIndex index;
