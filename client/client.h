@@ -55,8 +55,10 @@ std::string_view ChunkCodeName(ChunkCode code);
 
 struct ChunkResult {
   ChunkCode code = ChunkCode::kInternal;
-  bool verified = false;  // get: digests were checked
-  uint64_t length = 0;    // the chunk's real length where it is known
+  // get: this library held every byte to its digest, and the digests to the chunk's name. False
+  // with kOk: the namespace's `verify` or `digest` says so, or the range cuts parts.
+  bool verified = false;
+  uint64_t length = 0;  // the chunk's real length where it is known
 };
 
 // `status` is OK whenever every chunk got an answer of its own, misses and refusals included. It is
@@ -107,16 +109,29 @@ struct GetItem {
   Memory memory = {};  // as long as the chunk, or the range, exactly
   // At most one of: a byte range (bytes > 0), a run of parts (part_count > 0).
   uint64_t range_offset = 0;
-  uint64_t range_bytes = 0;  // a range that cuts parts comes back with verified = false
+  // A range that cuts parts comes back with verified = false: its whole parts are checked, the rest
+  // has no digest of its own (the store checks the chunk once before it first serves such a range).
+  uint64_t range_bytes = 0;
   uint32_t first_part = 0;
   uint32_t part_count = 0;
   // The target may be longer than the chunk; ChunkResult::length says how much was filled.
   bool any_length = false;
 };
 
+// In which order the bytes of a batch come from each store. kByPart: part i of every chunk before
+// part i + 1 of any (an engine whose chunks have a part a layer gets them layer by layer); see
+// PendingGet. Items that select different runs of parts are asked for in requests of their own, and
+// all that a store has of a batch at once, so that the order holds.
 enum class GetOrder : uint8_t { kByChunk = 0, kByPart = 1 };
 enum class Priority : uint8_t { kNormal = 0, kBackground = 1 };
+// Who checks the digests of what is got. Whatever readers do not check, the store checks once after
+// each of its starts before it first serves it, and every put is checked as it comes in.
+//   kAlways:  each get checks every byte.
+//   kSampled: each get checks one chunk in kVerifySampleOneIn, drawn anew for each chunk of each
+//             get: what has gone bad in a store's memory is found after a few reads.
+//   kOff:     gets check nothing.
 enum class Verify : uint8_t { kAlways = 0, kSampled = 1, kOff = 2 };
+inline constexpr uint32_t kVerifySampleOneIn = 16;
 
 struct CallOptions {
   absl::Duration deadline = absl::ZeroDuration();  // 0 = ClientOptions::deadline
@@ -173,7 +188,10 @@ struct NamespaceOptions {
   Verify verify = Verify::kAlways;
   absl::Duration ttl = absl::ZeroDuration();  // 0 = chunks do not expire
   uint64_t part_bytes = 0;
-  bool digest = true;  // false: put makes no digests, get verifies nothing
+  // False: puts make no digests. Then nobody, store or reader, can tell whether a bit has flipped
+  // in memory or on the way: a get brings as many bytes as were put under the key, or a miss, and
+  // never says `verified`; a range or a run of parts is as good as the whole.
+  bool digest = true;
 };
 
 enum class MemoryKind : uint8_t { kHost = 0, kCuda = 1, kDmabuf = 2 };
@@ -244,6 +262,74 @@ class Pending {
   std::shared_ptr<State> state_;
 };
 
+// A chunk of a get that will not come: its item's position, why, and how many of its parts (from
+// the front) are in place all the same.
+struct MissedChunk {
+  uint32_t item = 0;
+  ChunkCode code = ChunkCode::kInternal;
+  uint32_t parts_done = 0;
+};
+
+enum class PartWait : uint8_t {
+  kReady,    // every chunk of the batch that has such a part has it in place
+  kMissing,  // so has every chunk but those of MissedSoFar() whose parts_done is not beyond it
+  kTimeout,  // not yet
+};
+
+// An asynchronous get, and how far it has come. With GetOrder::kByPart an engine starts on the
+// first layers while the others still arrive:
+//
+//   cistern::GetOptions options;
+//   options.order = cistern::GetOrder::kByPart;
+//   cistern::PendingGet get = ns->BatchGetAsync(items, options);
+//   for (uint32_t layer = 0; layer < layers; ++layer) {
+//     if (get.WaitPart(layer) == cistern::PartWait::kMissing) recompute(get.MissedSoFar());
+//     ...
+//   }
+//   cistern::BatchResult result = get.Take();
+//
+// Parts are counted by their number in the chunk. A part that a chunk does not have, or that its
+// item does not ask for, is in place from the beginning. In place means: in the caller's memory,
+// and held to its digest wherever the get checks digests at all (kSampled, kOff, no digests, and
+// the cut parts of a range: has arrived). What is in place once stays so, whatever becomes of the
+// rest: a chunk that is tried again at another replica goes on behind it, and only if that one's
+// chunk is the same; it is never got a second time. A chunk that has failed holds the others up no
+// longer. By chunk, every part is in place only at the end.
+class PendingGet : public Pending<BatchResult> {
+ public:
+  static constexpr uint32_t kAllParts = 0xFFFFFFFF;
+
+  class State : public Pending<BatchResult>::State {
+   public:
+    virtual uint32_t PartsDone() = 0;
+    virtual PartWait WaitPart(uint32_t part, absl::Duration timeout) = 0;
+    virtual std::vector<MissedChunk> MissedSoFar() = 0;
+    virtual int PartEventFd() = 0;
+  };
+  PendingGet() = default;
+  explicit PendingGet(std::shared_ptr<State> state)
+      : Pending<BatchResult>(state), parts_(std::move(state)) {}
+
+  // Parts before this number are in place in every chunk that has not failed; kAllParts once that
+  // is so of all. Only grows. Never blocks.
+  uint32_t PartsDone() const { return parts_->PartsDone(); }
+  // Waits until PartsDone() > part; the caller's thread does I/O meanwhile. Ends at the latest with
+  // the call itself. Any number of threads.
+  PartWait WaitPart(uint32_t part, absl::Duration timeout = absl::InfiniteDuration()) const {
+    return parts_->WaitPart(part, timeout);
+  }
+  // The chunks that have failed for good, in the order in which that was known: misses mostly
+  // before the first bytes. None is in it that comes after all, but for one that arrived unchecked
+  // (see above) and that its store then took back.
+  std::vector<MissedChunk> MissedSoFar() const { return parts_->MissedSoFar(); }
+  // An eventfd that becomes readable whenever PartsDone() or MissedSoFar() has grown: read() it (8
+  // bytes), then ask. Owned by the call. -1 when the system has no more descriptors.
+  int PartEventFd() const { return parts_->PartEventFd(); }
+
+ private:
+  std::shared_ptr<State> parts_;
+};
+
 // A namespace: chunks whose bytes are interchangeable. Cheap to copy the pointer; outlives nothing:
 // keep the Client alive.
 class Namespace {
@@ -287,8 +373,8 @@ class Namespace {
                                                             const LookupOptions& options = {}) = 0;
   virtual Pending<BatchResult> BatchPutAsync(absl::Span<const PutItem> items,
                                              const PutOptions& options = {}) = 0;
-  virtual Pending<BatchResult> BatchGetAsync(absl::Span<const GetItem> items,
-                                             const GetOptions& options = {}) = 0;
+  virtual PendingGet BatchGetAsync(absl::Span<const GetItem> items,
+                                   const GetOptions& options = {}) = 0;
 };
 
 enum class Wire : uint8_t { kAuto = 0, kTcp = 1, kShm = 2, kRdma = 3 };

@@ -44,6 +44,7 @@ ClientCore::ClientCore(const ClientOptions& options, transport::LocalIdentity id
       identity(std::move(identity)),
       placements({.seed = RandomNumber(), .clock = clock}),
       budget(options.max_inflight_bytes),
+      sample(RandomNumber()),
       bad_reports(clock) {}
 
 ClientCore::~ClientCore() {

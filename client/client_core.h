@@ -18,6 +18,7 @@
 #include "client/operation.h"
 #include "client/placement_cache.h"
 #include "client/store_table.h"
+#include "client/verify_sample.h"
 #include "transport/identity.h"
 #include "transport/io_context.h"
 
@@ -74,6 +75,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   PlacementCache placements;
   AvoidList avoid;
   InflightBudget budget;
+  VerifySample sample;
   OperationSet operations;
   BadReports bad_reports;
   OperationEnv env;

@@ -274,12 +274,13 @@ Pending<BatchResult> NamespaceImpl::BatchPutAsync(absl::Span<const PutItem> item
   return MakePending<BatchResult>(core_, Launch<PutOp>(core_, info_, items, options, true));
 }
 
-Pending<BatchResult> NamespaceImpl::BatchGetAsync(absl::Span<const GetItem> items,
-                                                  const GetOptions& options) {
+PendingGet NamespaceImpl::BatchGetAsync(absl::Span<const GetItem> items,
+                                        const GetOptions& options) {
   if (absl::Status status = core_->CheckUsable(); !status.ok()) {
-    return MakePending<BatchResult>(AllFailed(items.size(), status));
+    return PendingGet(std::make_shared<PendingGetResult>(AllFailed(items.size(), status)));
   }
-  return MakePending<BatchResult>(core_, Launch<GetOp>(core_, info_, items, options, true));
+  return PendingGet(std::make_shared<PendingGetCall<GetOp>>(
+      core_, Launch<GetOp>(core_, info_, items, options, true)));
 }
 
 }  // namespace cistern

@@ -43,8 +43,7 @@ class NamespaceImpl final : public Namespace {
                                                     const LookupOptions& options) override;
   Pending<BatchResult> BatchPutAsync(absl::Span<const PutItem> items,
                                      const PutOptions& options) override;
-  Pending<BatchResult> BatchGetAsync(absl::Span<const GetItem> items,
-                                     const GetOptions& options) override;
+  PendingGet BatchGetAsync(absl::Span<const GetItem> items, const GetOptions& options) override;
 
  private:
   const std::shared_ptr<ClientCore> core_;

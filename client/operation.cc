@@ -54,11 +54,6 @@ void Operation::Launch() {
   Begin();
 }
 
-bool Operation::Done() {
-  MutexLock lock(mutex_);
-  return done_;
-}
-
 void Operation::Wait() {
   for (;;) {
     {
@@ -82,16 +77,37 @@ bool Operation::WaitFor(absl::Duration timeout) {
     Wait();
     return true;
   }
-  const MonoTime until = env_.clock->Mono() + timeout;
-  MutexLock lock(mutex_);
-  while (!done_) {
-    const absl::Duration left = until - env_.clock->Mono();
-    if (left <= absl::ZeroDuration()) return false;
-    ++waiters_;
-    changed_.WaitFor(mutex_, left);
-    --waiters_;
+  WaitUntil(env_.clock->Mono() + timeout, [] { return false; });
+  return Done();
+}
+
+void Operation::WaitUntil(MonoTime until, absl::FunctionRef<bool()> enough) {
+  while (!enough() && !Done()) {
+    const MonoTime now = env_.clock->Mono();
+    if (now >= until) return;
+    {
+      MutexLock lock(mutex_);
+      if (group_.pending() == 0) {
+        // See Wait(). Whatever makes `enough` true comes here after it, to wake us.
+        if (done_ || enough()) return;
+        ++waiters_;
+        if (until == MonoTime::Infinite()) {
+          changed_.Wait(mutex_);
+        } else {
+          changed_.WaitFor(mutex_, until - now);
+        }
+        --waiters_;
+        continue;
+      }
+    }
+    env_.io->WaitUntil(group_, until, enough);
   }
-  return true;
+}
+
+void Operation::Progressed() {
+  group_.WakeWaiters();
+  MutexLock lock(mutex_);
+  if (waiters_ > 0) changed_.NotifyAll();
 }
 
 int Operation::EventFd() {

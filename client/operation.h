@@ -20,6 +20,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/mutex.h"
@@ -71,9 +72,9 @@ class Operation : public std::enable_shared_from_this<Operation> {
   void Launch();
 
   // --- For its user, any thread ---
-  bool Done();
+  bool Done() const { return done_.load(std::memory_order_acquire); }
   void Wait();
-  // False when `timeout` passed first. Does not drive the calls: for async ones.
+  // False when `timeout` passed first. For async ones: what nobody waits for goes on all the same.
   bool WaitFor(absl::Duration timeout);
   // See Pending.
   int EventFd();
@@ -99,6 +100,11 @@ class Operation : public std::enable_shared_from_this<Operation> {
  protected:
   Operation(const OperationEnv& env, const OperationOptions& options);
   virtual void Begin() = 0;
+  // For WaitUntil's `enough`: something it looks at has changed.
+  void Progressed();
+  // Waits, driving the calls, until `enough` (called with a lock held: it may take none), the
+  // operation's end, or `until`. Async ones only.
+  void WaitUntil(MonoTime until, absl::FunctionRef<bool()> enough);
   // The end; nothing of `this` may be used by the step after it.
   void Finish();
 
@@ -112,7 +118,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
   Mutex mutex_;
   CondVar changed_;
-  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> done_{false};  // written under mutex_
   int waiters_ ABSL_GUARDED_BY(mutex_) = 0;
   int event_fd_ ABSL_GUARDED_BY(mutex_) = -1;
   bool budget_timer_ ABSL_GUARDED_BY(mutex_) = false;

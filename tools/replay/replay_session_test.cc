@@ -97,9 +97,7 @@ class FakeNamespace final : public Namespace {
   Pending<BatchResult> BatchPutAsync(absl::Span<const PutItem>, const PutOptions&) override {
     return {};
   }
-  Pending<BatchResult> BatchGetAsync(absl::Span<const GetItem>, const GetOptions&) override {
-    return {};
-  }
+  PendingGet BatchGetAsync(absl::Span<const GetItem>, const GetOptions&) override { return {}; }
 
   FakeClock clock;
   std::map<uint64_t, std::string> chunks;
