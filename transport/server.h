@@ -133,7 +133,17 @@ class WireServer {
   virtual std::string address() const = 0;
   virtual uint16_t port() const = 0;
   virtual ServerStats stats() const = 0;
-  // Stops accepting, closes every connection (aborting its calls), joins the threads. Idempotent.
+  // Takes no new connections; those that are there go on. A peer that dials is refused at once.
+  // Idempotent.
+  virtual void StopAccepting() {}
+  // Whether every thread of the wire comes round within `timeout`: false says that one hangs. Waits
+  // for them. Not on a thread of the wire.
+  virtual bool Responsive(absl::Duration timeout) {
+    static_cast<void>(timeout);
+    return true;
+  }
+  // Stops accepting, closes every connection (aborting its calls; answers given before leave as far
+  // as sockets take them), joins the threads. Idempotent.
   virtual void Stop() = 0;
 };
 

@@ -21,6 +21,8 @@ constexpr int kAcceptsPerRound = 64;
 constexpr int kLongestSleepMs = 60'000;
 constexpr uint64_t kWakeToken = 0;
 constexpr uint64_t kListenToken = ~uint64_t{0};
+// A loop that has not come round by then hangs.
+constexpr absl::Duration kHungAfter = absl::Seconds(5);
 // How long accepting rests when not even the spare descriptor helped.
 constexpr absl::Duration kAcceptRest = absl::Milliseconds(100);
 
@@ -86,6 +88,33 @@ void ServerLoop::Stop() {
   absl::AnyInvocable<void()> stop = [this] { stop_ = true; };
   inbox_->Post(stop);
   thread_.join();
+}
+
+void ServerLoop::StopAccepting() {
+  struct Done {
+    Mutex mutex;
+    CondVar changed;
+    bool done ABSL_GUARDED_BY(mutex) = false;
+  };
+  const auto closed = std::make_shared<Done>();
+  absl::AnyInvocable<void()> close_listener = [this, closed] {
+    CloseListener();
+    MutexLock lock(closed->mutex);
+    closed->done = true;
+    closed->changed.NotifyAll();
+  };
+  if (!inbox_->Post(close_listener)) return;  // stopped: it is closed
+  // The loop runs what is in its inbox also when it stops. One that hangs is not waited for.
+  MutexLock lock(closed->mutex);
+  while (!closed->done && closed->changed.WaitFor(closed->mutex, kHungAfter)) {
+  }
+}
+
+void ServerLoop::CloseListener() {
+  if (listen_fd_ < 0) return;
+  // What waits in the backlog is reset by the kernel, as what dials from now on is refused.
+  close(listen_fd_);
+  listen_fd_ = -1;
 }
 
 void ServerLoop::Loop() {
@@ -180,6 +209,7 @@ void ServerLoop::Remove(ServerConnectionImpl* connection) {
 }
 
 void ServerLoop::Accept() {
+  if (listen_fd_ < 0) return;  // closed earlier in this round
   for (int i = 0; i < kAcceptsPerRound; ++i) {
     SocketAddress peer;
     peer.bytes = sizeof(peer.storage);
@@ -246,10 +276,10 @@ void ServerLoop::Adopt(int fd, const SocketAddress& peer) {
 }
 
 void ServerLoop::CloseAll() {
-  if (listen_fd_ >= 0) {
-    close(listen_fd_);
-    listen_fd_ = -1;
-  }
+  CloseListener();
+  // Answers that were given just now have not been written yet.
+  RunInbox();
+  RunTurns();
   const absl::Status stopping = absl::UnavailableError("the server is stopping");
   // Posted work may still bring connections and answers: until nothing more can come.
   for (bool last = false; !last;) {

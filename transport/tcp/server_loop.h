@@ -64,6 +64,8 @@ class ServerLoop {
   absl::Status Start(int listen_fd);
   // From any thread but the loop's: closes all connections and joins.
   void Stop();
+  // From any thread but the loop's: closes the listener, if it has it, and waits for that.
+  void StopAccepting();
 
   const std::shared_ptr<LoopInbox>& inbox() const { return inbox_; }
   ServerShared& shared() { return *shared_; }
@@ -85,6 +87,7 @@ class ServerLoop {
   void Loop();
   void Accept();
   void Adopt(int fd, const SocketAddress& peer);
+  void CloseListener();
   void OutOfDescriptors();
   void RunInbox();
   void RunTurns();

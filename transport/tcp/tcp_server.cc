@@ -27,6 +27,8 @@ class TcpServer final : public WireServer {
   std::string address() const override { return address_.ToString(); }
   uint16_t port() const override { return address_.port(); }
   ServerStats stats() const override;
+  void StopAccepting() override;
+  bool Responsive(absl::Duration timeout) override;
   void Stop() override;
 
  private:
@@ -85,6 +87,43 @@ ServerStats TcpServer::stats() const {
   stats.bytes_out = get(shared_->bytes_out);
   stats.calls = get(shared_->calls);
   return stats;
+}
+
+void TcpServer::StopAccepting() {
+  MutexLock lock(stop_mutex_);
+  if (stopped_) return;
+  for (const auto& loop : loops_) loop->StopAccepting();
+}
+
+bool TcpServer::Responsive(absl::Duration timeout) {
+  // Shared with the loops' answers, which may come after this call has given up.
+  struct Answers {
+    Mutex mutex;
+    CondVar changed;
+    size_t left ABSL_GUARDED_BY(mutex) = 0;
+  };
+  const auto answers = std::make_shared<Answers>();
+  {
+    MutexLock lock(answers->mutex);
+    answers->left = loops_.size();
+  }
+  for (const auto& loop : loops_) {
+    absl::AnyInvocable<void()> answer = [answers] {
+      MutexLock lock(answers->mutex);
+      --answers->left;
+      answers->changed.NotifyAll();
+    };
+    if (!loop->inbox()->Post(answer)) return true;  // it stops: not our question
+  }
+  const Clock& clock = *shared_->options.clock;
+  const MonoTime until = clock.Mono() + timeout;
+  MutexLock lock(answers->mutex);
+  while (answers->left != 0) {
+    const absl::Duration left = until - clock.Mono();
+    if (left <= absl::ZeroDuration()) return false;
+    answers->changed.WaitFor(answers->mutex, left);
+  }
+  return true;
 }
 
 void TcpServer::Stop() {
