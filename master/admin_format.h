@@ -11,8 +11,6 @@
 
 namespace cistern::master {
 
-// "evict_watermark" of CAUSE_EVICT_WATERMARK.
-std::string CauseName(int cause);
 // "dram", "ssd", "cold"; several joined by '+'.
 std::string TierNames(uint32_t mask);
 

@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/columns.h"
 #include "base/ids.h"
+#include "master/admin_views.h"
 #include "master/evictor.h"
 #include "master/lease_table.h"
 #include "master/placement.h"
@@ -149,7 +150,7 @@ class PlaceCall {
   void Assign(PoolState& pool, size_t chunk, MonoTime now);
   StoreIndex NextStore(PoolState& pool, uint64_t bytes, MonoTime now);
   StoreIndex RoomiestStore(PoolState& pool, uint64_t bytes);
-  void Refuse(PoolState& pool, size_t chunk, std::string_view why);
+  void Refuse(PoolState& pool, size_t chunk, PlaceRefusal reason, std::string_view why);
   void Finish(PoolState& pool, MonoTime now);
   void SetStore(size_t chunk, StoreIndex store);
 

@@ -169,6 +169,9 @@ void LookupCall::Finish(PoolState& pool) {
   ++pool.counters.lookups;
   pool.counters.lookup_keys += batch_.keys();
   pool.counters.lookup_hits += hits_;
+  NamespaceCounters& ns = pool.namespaces.counters(ns_);
+  ns.lookup_keys += batch_.keys();
+  ns.lookup_hits += hits_;
 }
 
 }  // namespace cistern::master

@@ -96,6 +96,13 @@ class MasterCore {
   PoolView Pool(MonoTime now) const;
   std::vector<StoreView> Stores(MonoTime now) const;
   std::vector<NamespaceView> Namespaces() const;
+  // The sums that metrics show. Looks once at each store and namespace.
+  PoolNumbers Numbers(MonoTime now) const;
+  // One slice over the namespaces from `*next` on, in the order in which they came: appends to
+  // `out` (of `info` only the name) while it has fewer than `max`, adds the rest to `others`. True:
+  // there are more.
+  bool NamespacesFrom(uint32_t* next, size_t max, NamespaceView* others,
+                      std::vector<NamespaceView>* out) const;
   // Appends up to `limit` chunks from entry number `*page` on, looking at no more than kListSlice
   // entries, and moves *page; *page = 0 when the end was reached. `ns` none = every namespace.
   static constexpr uint32_t kListSlice = 8192;

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "master/admin_views.h"
 #include "master/state_store.h"
 #include "master/types.h"
 #include "proto/types.pb.h"
@@ -34,6 +35,7 @@ class NamespaceRegistry {
     bool named = false;  // holds its name; else known from a store, or removed
     uint64_t chunk_count = 0;
     uint64_t payload_bytes = 0;
+    NamespaceCounters counters;
   };
   struct Opened {
     NamespaceIndex index;
@@ -60,6 +62,7 @@ class NamespaceRegistry {
   const Namespace& at(NamespaceIndex index) const { return namespaces_[index.value]; }
   size_t size() const { return namespaces_.size(); }
 
+  NamespaceCounters& counters(NamespaceIndex index) { return namespaces_[index.value].counters; }
   void AddChunk(NamespaceIndex index, uint32_t length);
   void RemoveChunk(NamespaceIndex index, uint32_t length);
 

@@ -153,14 +153,18 @@ void PlaceCall::Assign(PoolState& pool, size_t chunk, MonoTime now) {
     ++pool.counters.place_in_progress;
     return;
   }
-  if (runs_.empty()) return Refuse(pool, chunk, "no store is serving with room for it");
+  if (runs_.empty()) {
+    return Refuse(pool, chunk, PlaceRefusal::kNoStore, "no store is serving with room for it");
+  }
   const StoreIndex store = NextStore(pool, ExtentBytesFor(lengths_[chunk]), now);
   if (store.value == StoreIndex::kNone) {
-    return Refuse(pool, chunk, "the chosen stores are full of chunks that cannot go yet");
+    return Refuse(pool, chunk, PlaceRefusal::kNoRoom,
+                  "the chosen stores are full of chunks that cannot go yet");
   }
   if (!pool.in_progress.Add(name, {operation_, store, lengths_[chunk]}, now)) {
-    return Refuse(pool, chunk, "too many chunks are being put at once");
+    return Refuse(pool, chunk, PlaceRefusal::kTableFull, "too many chunks are being put at once");
   }
+  ++pool.counters.place_placed;
   SetStore(chunk, store);
 }
 
@@ -208,9 +212,10 @@ StoreIndex PlaceCall::RoomiestStore(PoolState& pool, uint64_t bytes) {
   return best;
 }
 
-void PlaceCall::Refuse(PoolState& pool, size_t chunk, std::string_view why) {
+void PlaceCall::Refuse(PoolState& pool, size_t chunk, PlaceRefusal reason, std::string_view why) {
   BitmapSet(reply_.mutable_refused(), chunk);
   ++pool.counters.place_refused;
+  ++pool.counters.place_refused_by[static_cast<size_t>(reason)];
   if (reply_.refused_reason().empty()) reply_.set_refused_reason(std::string(why));
 }
 

@@ -106,7 +106,9 @@ void DropReplica(PoolState& pool, Store& store, EntryIndex e, wire::Cause cause)
   }
   if (!pool.index.RemoveReplica(e, store.index)) return;
   pool.namespaces.RemoveChunk(ns, length);
-  if (IsEviction(cause)) pool.evicted.Add(id, shard);
+  if (!IsEviction(cause)) return;
+  pool.evicted.Add(id, shard);
+  ++pool.namespaces.counters(ns).evicted_chunks;
 }
 
 bool ApplyRecord(PoolState& pool, Store& store, const Record& record, MonoTime now) {

@@ -103,6 +103,7 @@ absl::Status SessionCore::AcceptHello(PoolState& pool, Store& store,
   }
   FillFromHello(store, hello);
   store.forgotten = false;
+  ++pool.counters.sessions_opened;
   store.session = id_;
   store.last_heard = now;
   store.state = phase_ == Phase::kStreaming ? StoreState::kServing : StoreState::kSyncing;
@@ -147,6 +148,11 @@ absl::Status SessionCore::ApplySlice(PoolState& pool, Store& store, const wire::
     }
     r.ns = namespaces_[ns];
     ApplyRecord(pool, store, r, now);
+    if (!snapshot && r.tiers != 0 && r.cause == wire::CAUSE_PUT) {
+      NamespaceCounters& counters = pool.namespaces.counters(r.ns);
+      ++counters.put_chunks;
+      counters.put_bytes += r.length;
+    }
     if (snapshot) {
       ++snapshot_count_;
       for (size_t b = 0; b < KeyId::kBytes; ++b) snapshot_xor_.bytes[b] ^= r.id.bytes[b];
@@ -195,6 +201,7 @@ absl::Status SessionCore::OnSnapshotBegin(PoolState& pool, Store& store,
     pool.stores.Publish(store);
   }
   phase_ = Phase::kSnapshot;
+  ++pool.counters.snapshots_begun;
   snapshot_id_ = begin.snapshot_id();
   snapshot_count_ = 0;
   snapshot_xor_ = KeyId();
@@ -233,6 +240,7 @@ absl::Status SessionCore::OnSnapshotEnd(PoolState& pool, Store& store,
                                             " or other ids: send another"));
   }
   phase_ = Phase::kStreaming;
+  ++pool.counters.snapshots_completed;
   store.resumable = true;
   if (!store.parity_clean) {
     store.sweeping = true;
@@ -307,6 +315,7 @@ void SessionCore::OnClosed(PoolState& pool, Store& store, MonoTime now) {
   commands_.clear();
   open_victims_ = 0;
   queue_.clear();
+  ++pool.counters.sessions_closed;
   pool.removals.StoreLost(store.index);
   store.session = SessionId(0);
   store.state = StoreState::kDead;

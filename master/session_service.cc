@@ -32,7 +32,8 @@ struct SessionService::StreamState {
   Step step = Step::kHelloAuth;
   transport::ServerHandshake handshake;
   SessionId session;
-  std::string store;  // for people
+  std::string store;    // for people
+  bool opened = false;  // was ever in session
 };
 
 SessionService::SessionService(Options options, CoreDriver& driver, RocksStateStore& state)
@@ -124,6 +125,7 @@ absl::Status SessionService::OnHello(SessionStream& stream, StreamState& state,
                     absl::StrCat("store ", hello.name(), " (", PrintableId(hello.store_id()), ")"));
   }
   state.step = StreamState::Step::kOpen;
+  state.opened = true;
   state.session = opened->session;
   state.store = absl::StrCat(hello.name(), " (", PrintableId(hello.store_id()), ")");
   CISTERN_LOG(Info, "store ", state.store, " from ", stream.peer(), ": in session as number ",
@@ -172,6 +174,7 @@ void SessionService::OnStreamRoom(SessionStream&) { driver_.Dispatch(); }
 
 void SessionService::OnStreamClosed(SessionStream& stream) {
   StreamState& state = *static_cast<StreamState*>(stream.owner_state.get());
+  if (!state.opened) handshake_failures_.fetch_add(1, std::memory_order_relaxed);
   if (state.step == StreamState::Step::kOpen) {
     CISTERN_LOG(Info, "store ", state.store, ": session ended");
   }

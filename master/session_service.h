@@ -57,6 +57,10 @@ class SessionService final : public wire::StoreSession::CallbackService,
   // Ends every stream and takes no more: the daemon stops.
   void Close();
   size_t stream_count() const;
+  // Streams that ended before their store had proved itself and said hello.
+  uint64_t handshake_failures() const {
+    return handshake_failures_.load(std::memory_order_relaxed);
+  }
 
   // wire::StoreSession::CallbackService, on gRPC's threads:
   grpc::ServerBidiReactor<wire::StoreMessage, wire::MasterMessage>* Session(
@@ -95,6 +99,7 @@ class SessionService final : public wire::StoreSession::CallbackService,
   };
 
   std::atomic<uint64_t> next_stream_{1};
+  std::atomic<uint64_t> handshake_failures_{0};
 
   mutable Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -240,6 +240,28 @@ std::vector<NamespaceUsage> ChunkStore::NamespaceUsages() const {
   return usages;
 }
 
+bool ChunkStore::NamespaceNumbersFrom(uint32_t* next, size_t max, NamespaceNumbers* others,
+                                      std::vector<NamespaceNumbers>* out) const {
+  constexpr uint32_t kSlice = 512;
+  MutexLock lock(mutex_);
+  const auto count = static_cast<uint32_t>(namespaces_.size());
+  for (const uint32_t end = std::min(count, *next + kSlice); *next < end; ++*next) {
+    const NamespaceState& ns = namespaces_[*next];
+    if (out->size() < max) {
+      out->push_back({ns.record.name, ns.chunk_count, ns.payload_bytes});
+      continue;
+    }
+    others->chunk_count += ns.chunk_count;
+    others->payload_bytes += ns.payload_bytes;
+  }
+  return *next < count;
+}
+
+uint32_t ChunkStore::namespace_count() const {
+  MutexLock lock(mutex_);
+  return static_cast<uint32_t>(namespaces_.size());
+}
+
 bool ChunkStore::EnsureNamespaceSlotLocked(SegmentState& segment, NamespaceIndex ns) {
   if (segment.namespace_slot.contains(ns.value)) return true;
   const absl::Span<NamespaceSlot> slots = segment.segment->namespace_slots();

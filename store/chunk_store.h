@@ -143,6 +143,17 @@ struct PutOptions {
   bool replace = false;         // mutable namespaces only
 };
 
+// Why a chunk found no place.
+enum class PutRefusal : uint8_t {
+  kNone = 0,
+  kNoRoom = 1,    // no free extent is as large
+  kHeaders = 2,   // headers ran out before bytes
+  kInflight = 3,  // the bound on uncommitted bytes
+  kTooLarge = 4,  // larger than any segment
+};
+inline constexpr int kPutRefusals = 5;
+const char* PutRefusalName(PutRefusal refusal);
+
 // CHUNK_OK: `slot` is to be filled, or `duplicate_of` says which item of the same batch has it.
 // CHUNK_PRESENT, CHUNK_IN_PROGRESS (someone else is putting it).
 // CHUNK_RESOURCE_EXHAUSTED: no room; see RoomNeeded. CHUNK_INVALID_ARGUMENT: length or parts.
@@ -151,6 +162,7 @@ struct PutOptions {
 struct PutAnswer {
   static constexpr uint32_t kNoDuplicate = 0xFFFFFFFF;
   wire::ChunkStatus status = wire::CHUNK_INTERNAL;
+  PutRefusal refusal = PutRefusal::kNone;
   uint32_t duplicate_of = kNoDuplicate;
   PutSlot slot;
 };
@@ -193,6 +205,19 @@ struct NamespaceUsage {
   NamespaceRecord record;
   uint64_t chunk_count = 0;
   uint64_t payload_bytes = 0;
+};
+
+// The same in numbers, for metrics.
+struct NamespaceNumbers {
+  std::string name;
+  uint64_t chunk_count = 0;
+  uint64_t payload_bytes = 0;
+};
+
+// What became of the chunks of puts, once each, however often they were tried.
+struct PutOutcomes {
+  std::array<uint64_t, kPutRefusals> refused_by = {};  // index = PutRefusal
+  uint64_t corrupt = 0;  // the bytes did not match the digests that came with them
 };
 
 struct ChunkStoreOptions {
@@ -238,6 +263,11 @@ class ChunkStore {
   // Namespaces from `first` on, in order of their index: a session's list.
   std::vector<wire::NamespaceInfo> NamespacesFrom(uint32_t first) const;
   std::vector<NamespaceUsage> NamespaceUsages() const;
+  // One slice over the namespaces from `*next` on, in the order in which they came: appends to
+  // `out` while it has fewer than `max`, adds the rest to `others`. True: there are more.
+  bool NamespaceNumbersFrom(uint32_t* next, size_t max, NamespaceNumbers* others,
+                            std::vector<NamespaceNumbers>* out) const;
+  uint32_t namespace_count() const;
   // Removes every chunk of the namespace for good: durably (a restart finds none), in slices.
   // Returns how many. Puts under way that commit later are not part of it.
   uint64_t DropNamespace(const NamespaceId& id);
@@ -256,6 +286,10 @@ class ChunkStore {
   // recheck is not possible here.
   absl::Status CommitBatch(absl::Span<PutSlot> slots, const CommitOptions& options, absl::Time now,
                            absl::Span<Version> versions);
+
+  // Counts what a put is answered with: once a put, when it is.
+  void CountAnswers(absl::Span<const PutAnswer> answers);
+  PutOutcomes put_outcomes() const;
 
   // --- Gets ---
   // Empty where the chunk is absent, expired, or of another namespace.
@@ -412,7 +446,7 @@ class ChunkStore {
   uint64_t put_chunks_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t put_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t put_present_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t put_refused_ ABSL_GUARDED_BY(mutex_) = 0;
+  PutOutcomes put_outcomes_ ABSL_GUARDED_BY(mutex_);
   uint64_t verify_failures_ ABSL_GUARDED_BY(mutex_) = 0;
   std::array<uint64_t, wire::Cause_ARRAYSIZE> removed_by_cause_ ABSL_GUARDED_BY(mutex_) = {};
 };

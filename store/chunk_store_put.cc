@@ -57,6 +57,50 @@ void PutSlot::Abort() {
   if (store_ != nullptr) std::exchange(store_, nullptr)->AbortSlot(this);
 }
 
+const char* PutRefusalName(PutRefusal refusal) {
+  switch (refusal) {
+    case PutRefusal::kNone:
+      return "none";
+    case PutRefusal::kNoRoom:
+      return "no_room";
+    case PutRefusal::kHeaders:
+      return "headers";
+    case PutRefusal::kInflight:
+      return "inflight";
+    case PutRefusal::kTooLarge:
+      return "too_large";
+  }
+  return "";
+}
+
+void ChunkStore::CountAnswers(absl::Span<const PutAnswer> answers) {
+  PutOutcomes counted;
+  bool any = false;
+  for (const PutAnswer& answer : answers) {
+    if (answer.status == wire::CHUNK_DATA_LOSS) {
+      ++counted.corrupt;
+    } else if (answer.refusal != PutRefusal::kNone &&
+               (answer.status == wire::CHUNK_RESOURCE_EXHAUSTED ||
+                answer.status == wire::CHUNK_INVALID_ARGUMENT)) {
+      ++counted.refused_by[static_cast<size_t>(answer.refusal)];
+    } else {
+      continue;
+    }
+    any = true;
+  }
+  if (!any) return;  // nearly always: the mutex is not taken
+  MutexLock lock(mutex_);
+  put_outcomes_.corrupt += counted.corrupt;
+  for (size_t i = 0; i < counted.refused_by.size(); ++i) {
+    put_outcomes_.refused_by[i] += counted.refused_by[i];
+  }
+}
+
+PutOutcomes ChunkStore::put_outcomes() const {
+  MutexLock lock(mutex_);
+  return put_outcomes_;
+}
+
 uint64_t ChunkStore::NewBatch() {
   MutexLock lock(mutex_);
   return next_batch_++;
@@ -136,7 +180,7 @@ void ChunkStore::ReserveLocked(NamespaceIndex ns, const PutItem& item, const Put
   answer->status = wire::CHUNK_RESOURCE_EXHAUSTED;
   // A single chunk above the bound is let through alone, so that it can be put at all.
   if (inflight_bytes_ != 0 && inflight_bytes_ + bytes > options_.max_inflight_bytes) {
-    ++put_refused_;
+    answer->refusal = PutRefusal::kInflight;
     room->inflight = true;
     return;
   }
@@ -154,8 +198,9 @@ void ChunkStore::ReserveLocked(NamespaceIndex ns, const PutItem& item, const Put
     }
   }
   if (best == nullptr) {
-    ++put_refused_;
+    answer->refusal = headers_short ? PutRefusal::kHeaders : PutRefusal::kNoRoom;
     if (!can_ever_fit) {
+      answer->refusal = PutRefusal::kTooLarge;
       answer->status = wire::CHUNK_INVALID_ARGUMENT;
       return;
     }

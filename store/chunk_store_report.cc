@@ -1,5 +1,6 @@
 // ChunkStore: what is held, for heartbeats, snapshots and leak checks.
 #include <algorithm>
+#include <numeric>
 
 #include "base/columns.h"
 #include "store/chunk_store.h"
@@ -66,7 +67,8 @@ void ChunkStore::FillCounters(wire::StoreCounters* out) const {
   out->set_get_misses(get_misses_);
   out->set_put_chunks(put_chunks_);
   out->set_put_present(put_present_);
-  out->set_put_refused(put_refused_);
+  out->set_put_refused(std::accumulate(put_outcomes_.refused_by.begin(),
+                                       put_outcomes_.refused_by.end(), uint64_t{0}));
   out->set_put_bytes(put_bytes_);
   out->set_verify_failures(verify_failures_);
   out->set_inflight_bytes(inflight_bytes_);

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -13,15 +14,19 @@
 #include "base/daemon.h"
 #include "base/key_hash.h"
 #include "base/log.h"
+#include "base/ops/metrics.h"
+#include "base/ops/ops_server.h"
 #include "base/status.h"
 #include "store/chunk_store.h"
 #include "store/data_service.h"
 #include "store/maintenance.h"
+#include "store/metrics.h"
 #include "store/room_keeper.h"
 #include "store/segment.h"
 #include "store/session_client.h"
 #include "store/store_session.h"
 #include "store/version_ceiling.h"
+#include "transport/call_meter.h"
 #include "transport/tcp/tcp.h"
 
 namespace cistern::store {
@@ -105,19 +110,35 @@ absl::StatusOr<std::vector<std::unique_ptr<Segment>>> OpenSegments(
   return segments;
 }
 
-class StoreDaemonImpl final : public StoreDaemon {
+// A thread that has not come round for so long hangs: it is due every few milliseconds, and a check
+// of the largest chunk takes less than a second.
+constexpr absl::Duration kHungAfter = absl::Seconds(10);
+constexpr absl::Duration kProbeTime = absl::Seconds(2);
+
+class StoreDaemonImpl final : public StoreDaemon, private OpsSource {
  public:
   StoreDaemonImpl(const config::StoreConfig& config, Clock& clock)
-      : config_(config), clock_(clock) {}
+      : config_(config),
+        clock_(clock),
+        started_at_(clock.Mono()),
+        meter_(StoreCallNames(), clock) {}
   ~StoreDaemonImpl() override { Stop(); }
 
   absl::Status Start(const std::function<bool()>& stop);
 
   uint16_t data_port() const override { return server_->port(); }
+  uint16_t http_port() const override { return ops_ == nullptr ? 0 : ops_->port(); }
   std::string endpoints_json() const override;
+  bool Alive() override;
+  std::string StatusLine() override;
   void Stop() override;
+  void Hurry() override { meter_.Hurry(); }
 
  private:
+  Health GetHealth() override;
+  std::string GetMetrics() override;
+  absl::Status ListenForOperators();
+  std::string HttpAddress() const;
   absl::Status MakeIdentity(const std::function<bool()>& stop);
   absl::Status Recover();
   void MakeParts();
@@ -128,20 +149,25 @@ class StoreDaemonImpl final : public StoreDaemon {
   const config::StoreConfig config_;
   Clock& clock_;
   transport::LocalIdentity identity_;
+  const MonoTime started_at_;
   std::atomic<uint64_t> got_bytes_{0};
+  std::atomic<bool> stopping_{false};
   // In the order of their making; each borrows from those above it.
   std::unique_ptr<ChunkStore> chunks_;
+  transport::CallMeter meter_;  // outlives what may keep a call: room_
   std::unique_ptr<RoomKeeper> room_;
   std::unique_ptr<StoreSession> session_;
   std::unique_ptr<SessionClient> session_client_;
   std::unique_ptr<Maintenance> maintenance_;
   std::unique_ptr<DataService> service_;
   std::unique_ptr<transport::WireServer> server_;
+  std::unique_ptr<OpsServer> ops_;
 };
 
 absl::Status StoreDaemonImpl::Start(const std::function<bool()>& stop) {
   CISTERN_RETURN_IF_ERROR(MakeDirs(config_.data_dir()));
   if (!config_.run_dir().empty()) CISTERN_RETURN_IF_ERROR(MakeDirs(config_.run_dir()));
+  CISTERN_RETURN_IF_ERROR(ListenForOperators());
   CISTERN_RETURN_IF_ERROR(MakeIdentity(stop));
   CISTERN_RETURN_IF_ERROR(Recover());
   MakeParts();
@@ -149,6 +175,19 @@ absl::Status StoreDaemonImpl::Start(const std::function<bool()>& stop) {
   session_->AddEndpoint(OwnEndpoint());
   session_client_->Start();
   maintenance_->Start();
+  if (ops_ != nullptr) ops_->SetSource(this);
+  return absl::OkStatus();
+}
+
+// First of all: a start can take long, and whoever asks hears that it is under way.
+absl::Status StoreDaemonImpl::ListenForOperators() {
+  if (!config_.http_enabled()) return absl::OkStatus();
+  OpsServer::Options options;
+  options.name = "cistern-store";
+  options.address = config_.http_address();
+  options.port = static_cast<uint16_t>(config_.http_port());
+  options.clock = &clock_;
+  CISTERN_ASSIGN_OR_RETURN(ops_, OpsServer::Start(std::move(options)));
   return absl::OkStatus();
 }
 
@@ -202,7 +241,7 @@ void StoreDaemonImpl::MakeParts() {
   StoreSession::Options session_options;
   session_options.name = config_.name();
   session_options.add_counters = [this](wire::StoreCounters* counters) { AddCounters(counters); };
-  session_options.started_at = clock_.Mono();
+  session_options.started_at = started_at_;
   session_ = std::make_unique<StoreSession>(identity_, *chunks_, std::move(session_options));
   session_client_ = std::make_unique<SessionClient>(config_.master_address(), *session_, clock_);
   room_->SetMaster([this] { return session_client_->alone_for(); },
@@ -223,6 +262,7 @@ void StoreDaemonImpl::MakeParts() {
   context.got_bytes = &got_bytes_;
   context.max_batch_payload_bytes = config_.max_batch_payload_bytes();
   service_ = std::make_unique<DataService>(std::move(context));
+  meter_.SetHandler(service_.get());
 }
 
 absl::Status StoreDaemonImpl::Listen() {
@@ -237,7 +277,7 @@ absl::Status StoreDaemonImpl::Listen() {
   options.limits.stall_timeout = absl::Milliseconds(config_.stall_timeout_ms());
   options.identity = identity_;
   options.clock = &clock_;
-  CISTERN_ASSIGN_OR_RETURN(server_, transport::ListenTcp(options, service_.get()));
+  CISTERN_ASSIGN_OR_RETURN(server_, transport::ListenTcp(options, &meter_));
   return absl::OkStatus();
 }
 
@@ -265,14 +305,109 @@ std::string StoreDaemonImpl::endpoints_json() const {
   return absl::StrCat("{\"kind\":\"store\",\"pid\":", getpid(), ",\"id\":\"",
                       chunks_->store_id().ToHex(), "\",\"pool_id\":\"", identity_.pool_id.ToHex(),
                       "\",\"data\":\"", ipv6 ? "[" : "", endpoint.host(), ipv6 ? "]:" : ":",
-                      endpoint.port(), "\",\"socket\":\"\"}\n");
+                      endpoint.port(), "\",\"http\":\"", HttpAddress(), "\",\"socket\":\"\"}\n");
+}
+
+// "" when there is none.
+std::string StoreDaemonImpl::HttpAddress() const {
+  return ops_ == nullptr ? "" : HostAndPort(config_.http_address(), ops_->port());
+}
+
+bool StoreDaemonImpl::Alive() {
+  return maintenance_->since_tick() < kHungAfter && server_->Responsive(kProbeTime);
+}
+
+std::string StoreDaemonImpl::StatusLine() {
+  const SessionClient::Numbers session = session_client_->numbers();
+  wire::TierUsage usage;
+  chunks_->Usage(clock_.Wall(), &usage);
+  return absl::StrCat(session.in_session ? "in session, epoch " : "no session with the master at ",
+                      session.in_session ? absl::StrCat(session.epoch) : config_.master_address(),
+                      "; ", usage.chunk_count(), " chunks, ", FormatSize(usage.used_bytes()),
+                      " of ", FormatSize(usage.capacity_bytes()));
+}
+
+Health StoreDaemonImpl::GetHealth() {
+  Health health;
+  const bool stopping = stopping_.load(std::memory_order_acquire);
+  const SessionClient::Numbers session = session_client_->numbers();
+  // While it stops its threads end one after the other: that is no hang.
+  health.alive = stopping || Alive();
+  health.ready = health.alive && !stopping && session.in_session;
+  nlohmann::json json = {
+      {"kind", "store"},
+      {"status", stopping             ? "stopping"
+                 : !health.alive      ? "wedged"
+                 : session.in_session ? "serving"
+                                      : "no_session"},
+      {"store_id", chunks_->store_id().ToHex()},
+      {"pool_id", identity_.pool_id.ToHex()},
+      {"data", HostAndPort(OwnEndpoint().host(), server_->port())},
+      {"http", HttpAddress()},
+      {"master", config_.master_address()},
+      {"in_session", session.in_session},
+      {"epoch", session.epoch},
+      {"uptime_seconds", absl::ToDoubleSeconds(clock_.Mono() - started_at_)},
+  };
+  if (!session.in_session) {
+    json["alone_seconds"] = absl::ToDoubleSeconds(session_client_->alone_for());
+  }
+  if (health.alive) {
+    // Not when it hangs: whoever hangs may have the lock.
+    std::vector<wire::SegmentInfo> segments;
+    chunks_->SegmentInfos(&segments);
+    json["segments"] = segments.size();
+    json["chunks"] = chunks_->chunk_count();
+  }
+  health.json = json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
+  return health;
+}
+
+std::string StoreDaemonImpl::GetMetrics() {
+  StoreObservation seen;
+  seen.uptime = clock_.Mono() - started_at_;
+  chunks_->Usage(clock_.Wall(), &seen.tiers.emplace_back());
+  chunks_->SegmentInfos(&seen.segments);
+  chunks_->FillCounters(&seen.counters);
+  AddCounters(&seen.counters);
+  seen.records = chunks_->log().range();  // after the counters: acknowledged is not below zero
+  seen.puts = chunks_->put_outcomes();
+  seen.recovery = chunks_->recovery();
+  seen.namespace_count = chunks_->namespace_count();
+  uint32_t next = 0;
+  while (chunks_->NamespaceNumbersFrom(&next, kMetricNamespaces, &seen.other_namespaces,
+                                       &seen.namespaces)) {
+  }
+  seen.session = session_client_->numbers();
+  seen.waiting_puts = room_->waiter_count();
+  seen.background_tasks = maintenance_->queued();
+  seen.since_maintenance = maintenance_->since_tick();
+  seen.calls = meter_.Read();
+  seen.calls_in_progress = meter_.in_progress();
+  seen.clients = server_->stats();
+  MetricsPage page(StoreMetrics());
+  FillStoreMetrics(seen, &page);
+  return page.ToText();
 }
 
 void StoreDaemonImpl::Stop() {
-  // Calls first, so that nothing holds a chunk; then who works on the chunks.
-  if (server_ != nullptr) server_->Stop();
-  if (maintenance_ != nullptr) maintenance_->Stop();
+  stopping_.store(true, std::memory_order_release);
+  // The master hears it first and sends nobody here any more. What is still put meanwhile it learns
+  // from the next session's snapshot.
+  meter_.Close();
+  if (server_ != nullptr) server_->StopAccepting();
   if (session_client_ != nullptr) session_client_->Stop();
+  if (server_ != nullptr) {
+    const auto grace = absl::Milliseconds(static_cast<int64_t>(config_.stop_grace_ms()));
+    if (const uint64_t left = meter_.WaitIdle(grace); left != 0) {
+      CISTERN_LOG(Warning, left, " calls in progress are cut off");
+    }
+    server_->Stop();
+  }
+  // Calls are over, nothing holds a chunk: now who works on the chunks.
+  if (maintenance_ != nullptr) maintenance_->Stop();
+  // Until here operators could look on.
+  if (ops_ != nullptr) ops_->Stop();
 }
 
 }  // namespace
@@ -286,6 +421,17 @@ absl::Status StoreDaemon::CheckConfig(const config::StoreConfig& config) {
     return absl::InvalidArgumentError(
         absl::StrCat("listen_address is ", config.listen_address(),
                      ": anything but loopback needs pool_token_file"));
+  }
+  if (config.http_enabled() && config.pool_token_file().empty() &&
+      !IsLoopbackAddress(config.http_address())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("http_address '", config.http_address(),
+                     "' can be reached from other hosts: a pool without pool_token_file keeps to "
+                     "this one"));
+  }
+  if (config.http_enabled() && config.http_port() != 0 &&
+      config.http_port() == config.data_port()) {
+    return absl::InvalidArgumentError("http_port and data_port must differ");
   }
   for (const config::SegmentConfig& segment : config.segment()) {
     if (segment.name().find('/') != std::string::npos || segment.name() == "." ||

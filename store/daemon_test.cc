@@ -37,7 +37,7 @@ class StoreDaemonTest : public testing::Test {
   config::StoreConfig Config(const std::string& segment_size = "8MiB") {
     config::StoreConfig config;
     const std::string toml =
-        "data_port = 0\ndata_dir = \"" + (dir_ / "data") + "\"\nsegment_dir = \"" +
+        "data_port = 0\nhttp_port = 0\ndata_dir = \"" + (dir_ / "data") + "\"\nsegment_dir = \"" +
         (dir_ / "segments") + "\"\nmaster_address = \"" + master_.address() +
         "\"\npool_token_file = \"" + (dir_ / "token") + "\"\nexpected_chunk = \"4KiB\"\n" +
         "[[segment]]\nsize = \"" + segment_size + "\"\n";

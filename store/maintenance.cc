@@ -6,7 +6,11 @@ namespace cistern::store {
 
 Maintenance::Maintenance(ChunkStore& chunks, RoomKeeper& room, Clock& clock,
                          std::function<void()> poke_session)
-    : chunks_(chunks), room_(room), clock_(clock), poke_session_(std::move(poke_session)) {}
+    : chunks_(chunks),
+      room_(room),
+      clock_(clock),
+      poke_session_(std::move(poke_session)),
+      last_tick_ns_(absl::ToInt64Nanoseconds(clock.Mono().since_origin)) {}
 
 Maintenance::~Maintenance() { Stop(); }
 
@@ -33,6 +37,16 @@ bool Maintenance::Run(absl::AnyInvocable<void()> task) {
   return true;
 }
 
+absl::Duration Maintenance::since_tick() const {
+  return clock_.Mono().since_origin -
+         absl::Nanoseconds(last_tick_ns_.load(std::memory_order_relaxed));
+}
+
+size_t Maintenance::queued() const {
+  MutexLock lock(mutex_);
+  return tasks_.size();
+}
+
 void Maintenance::Loop() {
   while (true) {
     absl::AnyInvocable<void()> task;
@@ -51,6 +65,8 @@ void Maintenance::Loop() {
     if (chunks_.NextExpiry() <= wall) chunks_.ExpireDue(wall, kExpirySlice);
     room_.Tick();
     if (chunks_.log().range().next != before) poke_session_();
+    last_tick_ns_.store(absl::ToInt64Nanoseconds(clock_.Mono().since_origin),
+                        std::memory_order_relaxed);
   }
 }
 

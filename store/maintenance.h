@@ -3,7 +3,9 @@
 #ifndef CISTERN_STORE_MAINTENANCE_H_
 #define CISTERN_STORE_MAINTENANCE_H_
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <thread>
@@ -36,6 +38,10 @@ class Maintenance {
   // Runs `task` soon. False: the queue is full.
   bool Run(absl::AnyInvocable<void()> task);
 
+  // How long ago the thread last came round: long when it hangs, or waits for the store's lock.
+  absl::Duration since_tick() const;
+  size_t queued() const;
+
  private:
   void Loop();
 
@@ -44,7 +50,8 @@ class Maintenance {
   Clock& clock_;
   const std::function<void()> poke_session_;
   std::thread thread_;
-  Mutex mutex_;
+  std::atomic<int64_t> last_tick_ns_;
+  mutable Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<absl::AnyInvocable<void()>> tasks_ ABSL_GUARDED_BY(mutex_);

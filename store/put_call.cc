@@ -235,6 +235,7 @@ std::string PutCall::StatusColumn() const {
 }
 
 void PutCall::Done(std::string message) {
+  context_.chunks->CountAnswers(answers_);
   wire::PutDone done;
   std::string statuses(items_.size(), '\0');
   ColumnWriter<uint64_t> versions(done.mutable_versions(), items_.size());

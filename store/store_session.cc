@@ -247,6 +247,7 @@ bool StoreSession::NextSnapshotPart(wire::StoreMessage* out) {
   end->set_count(snapshot.count);
   end->set_xor_of_ids(std::string(snapshot.xor_of_ids.view()));
   snapshot_.reset();
+  ++snapshots_sent_;
   return true;
 }
 

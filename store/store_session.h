@@ -70,6 +70,8 @@ class StoreSession {
   // When a session was last open; the past is infinite before the first.
   std::optional<MonoTime> last_open() const { return last_open_; }
   uint64_t epoch() const { return highest_epoch_; }
+  uint64_t snapshots_begun() const { return next_snapshot_id_ - 1; }
+  uint64_t snapshots_sent() const { return snapshots_sent_; }
 
   static constexpr size_t kMaxDeltaRecords = 4'096;
   static constexpr size_t kMaxPageRecords = 16'384;
@@ -111,6 +113,7 @@ class StoreSession {
 
   std::optional<SnapshotProgress> snapshot_;
   uint64_t next_snapshot_id_ = 1;
+  uint64_t snapshots_sent_ = 0;  // to the end
 };
 
 }  // namespace cistern::store

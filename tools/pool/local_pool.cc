@@ -52,16 +52,17 @@ uint64_t SegmentBytes(const LocalPoolOptions& options) {
 
 std::string MasterToml(const std::string& dir) {
   return absl::StrCat("listen_address = \"127.0.0.1\"\n", "data_port = 0\n", "grpc_port = 0\n",
-                      "data_dir = \"", dir, "/master\"\n", "pool_token_file = \"", dir,
-                      "/token\"\n");
+                      "http_port = 0\n", "data_dir = \"", dir, "/master\"\n",
+                      "pool_token_file = \"", dir, "/token\"\n");
 }
 
 std::string StoreToml(const LocalPoolOptions& options, const std::string& dir,
                       const std::string& segment_dir, int index, const std::string& master_grpc) {
-  return absl::StrCat("listen_address = \"127.0.0.1\"\n", "data_port = 0\n", "master_address = \"",
-                      master_grpc, "\"\n", "data_dir = \"", DaemonDir(dir, index), "\"\n",
-                      "segment_dir = \"", DaemonDir(segment_dir, index), "\"\n",
-                      "pool_token_file = \"", dir, "/token\"\n", "name = \"store-", index, "\"\n",
+  return absl::StrCat("listen_address = \"127.0.0.1\"\n", "data_port = 0\n", "http_port = 0\n",
+                      "master_address = \"", master_grpc, "\"\n", "data_dir = \"",
+                      DaemonDir(dir, index), "\"\n", "segment_dir = \"",
+                      DaemonDir(segment_dir, index), "\"\n", "pool_token_file = \"", dir,
+                      "/token\"\n", "name = \"store-", index, "\"\n",
                       "expected_chunk = ", options.expected_chunk_bytes, "\n", "[[segment]]\n",
                       "size = ", SegmentBytes(options), "\n");
 }
