@@ -33,6 +33,9 @@ class AdminClient {
       const admin::RemoveNamespaceRequest& request);
   absl::StatusOr<admin::VersionReply> Version();
 
+  // Ends the call in progress and every later one: Cancelled. From any thread.
+  void Cancel();
+
  private:
   class Impl;  // gRPC's headers are heavy: only the .cc has them
 

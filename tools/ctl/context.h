@@ -35,6 +35,9 @@ struct Context {
   std::ostream& out;
   std::ostream& err;
   int exit_code = kExitOk;
+  // Whom the command has turned to: where nobody answers as expected, Run says what is there.
+  mutable std::string asked_grpc = {};
+  mutable std::string asked_data = {};
 
   bool json() const { return output == "json"; }
   // InvalidArgument unless `timeout` is empty or a time such as "5s".
@@ -46,6 +49,10 @@ struct Context {
   void Print(const google::protobuf::Message& message, const std::string& text) const;
   // Runs a subcommand; an error goes to `err` and sets the exit code.
   void Run(const std::function<absl::Status()>& command);
+
+ private:
+  // What listens where the command was not answered; "" = nothing that explains it.
+  std::string WrongPort(const absl::Status& status) const;
 };
 
 }  // namespace cistern::ctl
