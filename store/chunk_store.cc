@@ -126,7 +126,7 @@ void ChunkStore::RecoverNamespacesLocked(uint32_t segment) {
     bool damaged = false;
     const std::optional<NamespaceRecord> record = ReadNamespaceSlot(slots[i], &damaged);
     absl::StatusOr<NamespaceIndex> index = absl::NotFoundError("free");
-    if (record.has_value()) index = EnterNamespaceLocked(*record);
+    if (record.has_value()) index = EnterNamespaceLocked(*record, /*may_reuse=*/false);
     if (!index.ok() || !state.namespace_slot.emplace(index->value, i).second) {
       if (damaged || record.has_value()) ClearNamespaceSlot(&slots[i]);
       state.free_slots.push_back(i);
@@ -179,21 +179,58 @@ void ChunkStore::EnterRecoveredLocked(const ScannedHeader& scanned) {
 
 // --- Namespaces ---
 
-absl::StatusOr<NamespaceIndex> ChunkStore::EnterNamespaceLocked(const NamespaceRecord& record) {
+absl::StatusOr<NamespaceIndex> ChunkStore::EnterNamespaceLocked(const NamespaceRecord& record,
+                                                                bool may_reuse) {
   const auto it = namespace_by_id_.find(record.id);
   if (it != namespace_by_id_.end()) return NamespaceIndex(it->second);
-  if (namespaces_.size() >= NamespaceIndex::kMaxCount) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("this store has seen ", NamespaceIndex::kMaxCount,
-                     " namespaces since it started; restart it to forget unused ones"));
+  uint32_t index = static_cast<uint32_t>(namespaces_.size());
+  if (index >= NamespaceIndex::kMaxCount) {
+    index = may_reuse ? UnusedNamespaceLocked() : NamespaceIndex::kMaxCount;
+    if (index >= NamespaceIndex::kMaxCount) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("this store has ", NamespaceIndex::kMaxCount,
+                       " namespaces in use, as many as it may: remove some, or close clients"));
+    }
+    namespace_by_id_.erase(namespaces_[index].record.id);
+    ClearNamespaceSlotsLocked(index);
+  } else {
+    namespaces_.emplace_back();
   }
-  const uint32_t index = static_cast<uint32_t>(namespaces_.size());
   NamespaceState state;
   state.record = record;
   state.tenant_tag = TenantTag(record.tenant);
-  namespaces_.push_back(std::move(state));
+  state.serial = next_namespace_serial_++;
+  namespaces_[index] = std::move(state);
   namespace_by_id_.emplace(record.id, index);
   return NamespaceIndex(index);
+}
+
+void ChunkStore::ClearNamespaceSlotsLocked(uint32_t ns) {
+  for (SegmentState& segment : segments_) {
+    const auto slot = segment.namespace_slot.find(ns);
+    if (slot == segment.namespace_slot.end()) continue;
+    ClearNamespaceSlot(&segment.segment->namespace_slots()[slot->second]);
+    segment.free_slots.push_back(slot->second);
+    segment.namespace_slot.erase(slot);
+  }
+}
+
+uint32_t ChunkStore::UnusedNamespaceLocked() {
+  // A record that the master may still ask for names its namespace by the index.
+  const uint64_t acked = log_.range().first;
+  for (size_t looks = 0; looks < namespaces_.size(); ++looks) {
+    const uint32_t index = next_unused_;
+    next_unused_ = (next_unused_ + 1) % static_cast<uint32_t>(namespaces_.size());
+    const NamespaceState& ns = namespaces_[index];
+    if (IsEmptyLocked(ns) && ns.bind_count == 0 && ns.last_record < acked) {
+      return index;
+    }
+  }
+  return NamespaceIndex::kMaxCount;
+}
+
+void ChunkStore::AppendRecordLocked(const Record& record) {
+  namespaces_[record.namespace_index].last_record = log_.Append(record);
 }
 
 absl::StatusOr<NamespaceIndex> ChunkStore::BindNamespace(const NamespaceRecord& record) {
@@ -201,7 +238,22 @@ absl::StatusOr<NamespaceIndex> ChunkStore::BindNamespace(const NamespaceRecord& 
   NamespaceRecord entered = record;
   entered.valid_from = Version(0);
   MutexLock lock(mutex_);
-  return EnterNamespaceLocked(entered);
+  CISTERN_ASSIGN_OR_RETURN(const NamespaceIndex index,
+                           EnterNamespaceLocked(entered, /*may_reuse=*/true));
+  NamespaceState& state = namespaces_[index.value];
+  if (state.dropped && IsEmptyLocked(state)) {
+    ClearNamespaceSlotsLocked(index.value);
+    state.record.options = record.options;
+    state.dropped = false;
+  }
+  ++state.bind_count;
+  return index;
+}
+
+void ChunkStore::UnbindNamespace(NamespaceIndex ns) {
+  MutexLock lock(mutex_);
+  CISTERN_CHECK(ns.value < namespaces_.size() && namespaces_[ns.value].bind_count > 0);
+  --namespaces_[ns.value].bind_count;
 }
 
 std::optional<NamespaceIndex> ChunkStore::FindNamespace(const NamespaceId& id) const {
@@ -217,18 +269,39 @@ wire::NamespaceOptions ChunkStore::NamespaceOptionsOf(NamespaceIndex ns) const {
   return namespaces_[ns.value].record.options;
 }
 
-bool ChunkStore::IsNamespace(uint32_t ns_ref) const {
+NamespaceId ChunkStore::NamespaceIdOf(NamespaceIndex ns) const {
   MutexLock lock(mutex_);
-  return ns_ref < namespaces_.size();
+  CISTERN_CHECK(ns.value < namespaces_.size());
+  return namespaces_[ns.value].record.id;
 }
 
-std::vector<wire::NamespaceInfo> ChunkStore::NamespacesFrom(uint32_t first) const {
-  std::vector<wire::NamespaceInfo> infos;
+ChunkStore::NamespaceEntry ChunkStore::NamespaceEntryLocked(uint32_t index) const {
+  NamespaceEntry entry;
+  entry.index = index;
+  entry.serial = namespaces_[index].serial;
+  ToNamespaceInfo(namespaces_[index].record, &entry.info);
+  return entry;
+}
+
+ChunkStore::NamespaceEntry ChunkStore::NamespaceAt(NamespaceIndex ns) const {
   MutexLock lock(mutex_);
-  for (size_t i = first; i < namespaces_.size(); ++i) {
-    ToNamespaceInfo(namespaces_[i].record, &infos.emplace_back());
+  CISTERN_CHECK(ns.value < namespaces_.size());
+  return NamespaceEntryLocked(ns.value);
+}
+
+uint64_t ChunkStore::NamespaceSerial(NamespaceIndex ns) const {
+  MutexLock lock(mutex_);
+  CISTERN_CHECK(ns.value < namespaces_.size());
+  return namespaces_[ns.value].serial;
+}
+
+std::vector<ChunkStore::NamespaceEntry> ChunkStore::NamespacesWithChunks() const {
+  std::vector<NamespaceEntry> entries;
+  MutexLock lock(mutex_);
+  for (uint32_t i = 0; i < namespaces_.size(); ++i) {
+    if (namespaces_[i].chunk_count != 0) entries.push_back(NamespaceEntryLocked(i));
   }
-  return infos;
+  return entries;
 }
 
 std::vector<NamespaceUsage> ChunkStore::NamespaceUsages() const {
@@ -247,7 +320,7 @@ bool ChunkStore::EnsureNamespaceSlotLocked(SegmentState& segment, NamespaceIndex
     // Slots of namespaces without chunks are there for the taking.
     for (auto it = segment.namespace_slot.begin(); it != segment.namespace_slot.end();) {
       const NamespaceState& state = namespaces_[it->first];
-      if (state.chunk_count != 0 || state.writing_count != 0) {
+      if (!IsEmptyLocked(state)) {
         ++it;
         continue;
       }
@@ -281,6 +354,7 @@ uint64_t ChunkStore::DropNamespace(const NamespaceId& id) {
     // Commits take their version under this mutex, so every chunk committed so far is below it.
     valid_from = versions_->Peek();
     namespaces_[ns].record.valid_from = valid_from;
+    namespaces_[ns].dropped = true;
     for (SegmentState& segment : segments_) {
       const auto slot = segment.namespace_slot.find(ns);
       if (slot == segment.namespace_slot.end()) continue;
@@ -290,7 +364,10 @@ uint64_t ChunkStore::DropNamespace(const NamespaceId& id) {
   uint64_t removed = 0;
   for (uint64_t begin = 0;; begin += kEntriesPerSlice) {
     MutexLock lock(mutex_);
-    if (begin >= table_.capacity()) return removed;
+    if (begin >= table_.capacity()) {
+      if (IsEmptyLocked(namespaces_[ns])) ClearNamespaceSlotsLocked(ns);
+      return removed;
+    }
     const uint64_t end = std::min<uint64_t>(begin + kEntriesPerSlice, table_.capacity());
     for (uint64_t i = begin; i < end; ++i) {
       const uint32_t entry = static_cast<uint32_t>(i);

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/container/btree_map.h"
@@ -40,8 +41,9 @@ namespace cistern::store {
 
 class ChunkStore;
 
-// Position in the store's list of namespaces: the ns_ref of connections and the namespace index of
-// records. Never reused within a process.
+// Position in the store's list of namespaces. One without chunks, open binds and unacknowledged
+// records may be given to another namespace when all are taken: whoever keeps an index keeps the
+// namespace bound.
 struct NamespaceIndex : StrongInt<struct NamespaceIndexTag, uint32_t> {
   static constexpr uint32_t kMaxCount = 16'384;
   using StrongInt::StrongInt;
@@ -74,6 +76,8 @@ class PutSlot {
 
  private:
   friend class ChunkStore;
+  void KeepKey(std::string_view key);
+
   ChunkStore* store_ = nullptr;
   uint32_t entry_ = ChunkTable::kNone;
   NamespaceIndex namespace_index_;
@@ -81,7 +85,10 @@ class PutSlot {
   PartLayout layout_;
   Extent extent_;
   uint64_t expiry_unix_ms_ = 0;
+  uint64_t mutation_ = 0;
+  bool replace_ = false;
   char* payload_ = nullptr;
+  char* kept_key_ = nullptr;  // null: none is kept
   PartDigest* part_table_ = nullptr;
   PartDigest single_part_digest_ = 0;
 };
@@ -133,19 +140,22 @@ class ChunkRef {
 struct PutItem {
   ChunkName name;
   uint64_t length = 0;
-  uint32_t index = 0;  // in the request: what `duplicate_of` refers to
+  uint32_t index = 0;         // in the request: what `duplicate_of` refers to
+  std::string_view key = {};  // of namespaces that keep keys; must live through BeginPut
 };
 
 struct PutOptions {
   uint64_t batch = 0;           // from NewBatch(); the same when a batch is tried again
   uint64_t part_bytes = 0;      // 0 = the namespace's, else the default
-  uint64_t expiry_unix_ms = 0;  // 0 = now + the namespace's ttl, if it has one
+  uint64_t expiry_unix_ms = 0;  // 0 = none; never later than now + the namespace's ttl
   bool replace = false;         // mutable namespaces only
+  uint64_t mutation = 0;        // kept with the chunk in mutable namespaces
 };
 
 // CHUNK_OK: `slot` is to be filled, or `duplicate_of` says which item of the same batch has it.
-// CHUNK_PRESENT, CHUNK_IN_PROGRESS (someone else is putting it).
-// CHUNK_RESOURCE_EXHAUSTED: no room; see RoomNeeded. CHUNK_INVALID_ARGUMENT: length or parts.
+// CHUNK_PRESENT, CHUNK_IN_PROGRESS (someone else is putting it; a replace never hears that: of
+// several at once the last to commit stays).
+// CHUNK_RESOURCE_EXHAUSTED: no room; see RoomNeeded. CHUNK_INVALID_ARGUMENT: length, parts or key.
 // CHUNK_FAILED_PRECONDITION: the name is held by another namespace, or replace where chunks are
 // immutable.
 struct PutAnswer {
@@ -189,6 +199,13 @@ struct RecoveryReport {
   uint64_t expired = 0;
 };
 
+// A chunk of a namespace that keeps keys.
+struct KeptKey {
+  ChunkName name;
+  uint64_t length = 0;
+  std::string key;
+};
+
 struct NamespaceUsage {
   NamespaceRecord record;
   uint64_t chunk_count = 0;
@@ -229,17 +246,29 @@ class ChunkStore {
 
   // --- Namespaces ---
   // The index of the namespace, entered if it is new; its options are those of the first opener.
-  // InvalidArgument: see CheckNamespaceRecord. ResourceExhausted: kMaxCount are known.
+  // It stays this namespace's until as many UnbindNamespace.
+  // InvalidArgument: see CheckNamespaceRecord. ResourceExhausted: kMaxCount are in use.
   absl::StatusOr<NamespaceIndex> BindNamespace(const NamespaceRecord& record);
+  void UnbindNamespace(NamespaceIndex ns);
   std::optional<NamespaceIndex> FindNamespace(const NamespaceId& id) const;
   // The options in force. Precondition: `ns` came from BindNamespace.
   wire::NamespaceOptions NamespaceOptionsOf(NamespaceIndex ns) const;
-  bool IsNamespace(uint32_t ns_ref) const;
-  // Namespaces from `first` on, in order of their index: a session's list.
-  std::vector<wire::NamespaceInfo> NamespacesFrom(uint32_t first) const;
+  NamespaceId NamespaceIdOf(NamespaceIndex ns) const;
+  // A namespace as a session tells of it. `serial` never comes twice: an index that has changed
+  // hands has another one.
+  struct NamespaceEntry {
+    uint32_t index = 0;
+    uint64_t serial = 0;
+    wire::NamespaceInfo info;
+  };
+  NamespaceEntry NamespaceAt(NamespaceIndex ns) const;
+  uint64_t NamespaceSerial(NamespaceIndex ns) const;
+  // Those that have chunks.
+  std::vector<NamespaceEntry> NamespacesWithChunks() const;
   std::vector<NamespaceUsage> NamespaceUsages() const;
   // Removes every chunk of the namespace for good: durably (a restart finds none), in slices.
-  // Returns how many. Puts under way that commit later are not part of it.
+  // Returns how many. Puts under way that commit later are not part of it. When nothing is left the
+  // namespace may be opened with other options.
   uint64_t DropNamespace(const NamespaceId& id);
 
   // --- Puts ---
@@ -249,11 +278,12 @@ class ChunkStore {
   RoomNeeded BeginPut(NamespaceIndex ns, absl::Span<const PutItem> items, const PutOptions& options,
                       absl::Time now, absl::Span<PutAnswer> answers);
   // Commits one chunk. DataLoss: recheck failed; Unavailable: no version could be had (the disk of
-  // the data folder is full). The slot is given back in each case.
+  // the data folder is full); AlreadyExists: not a replace, and a replace was quicker. The slot is
+  // given back in each case.
   absl::StatusOr<Version> Commit(PutSlot slot, const CommitOptions& options, absl::Time now);
   // Commits a whole batch in one step: the records and the order of arrival get the last chunk
-  // first, so that a suffix is older than its prefix. Empty slots are skipped (version 0).
-  // recheck is not possible here.
+  // first, so that a suffix is older than its prefix. Empty slots are skipped, and so are those for
+  // which Commit says AlreadyExists (version 0). recheck is not possible here.
   absl::Status CommitBatch(absl::Span<PutSlot> slots, const CommitOptions& options, absl::Time now,
                            absl::Span<Version> versions);
 
@@ -263,6 +293,9 @@ class ChunkStore {
   // refs.size() == names.size(). Returns how many were found.
   size_t AcquireMany(NamespaceIndex ns, absl::Span<const ChunkName> names, absl::Time now,
                      absl::Span<ChunkRef> refs);
+  // Holds what is there of `names` against eviction, without a touch or a count: for a replace that
+  // needs room must not take it from what it replaces.
+  std::vector<ChunkRef> Hold(NamespaceIndex ns, absl::Span<const ChunkName> names);
   // Present, without a reference, a touch or a count.
   bool Contains(NamespaceIndex ns, const ChunkName& name, absl::Time now) const;
   // Hashes the chunk (outside the mutex) and marks it verified; a mismatch drops it: DataLoss. OK
@@ -282,7 +315,9 @@ class ChunkStore {
   // Removes up to `max` chunks that are due; returns how many it looked at (call again while that
   // is `max`).
   size_t ExpireDue(absl::Time now, size_t max);
-  // When ExpireDue has something to do; InfiniteFuture = nothing.
+  // Expiry is a matter of the wall clock, which alone means something after a restart and on
+  // another host: a clock set forward expires at once what would have become due, one set back only
+  // delays. When ExpireDue has something to do; InfiniteFuture = nothing.
   absl::Time NextExpiry() const;
   // Frees at least `bytes`, oldest first, each time with as many of the victim's neighbours as make
   // a hole of `extent_bytes` (0 = none): without them a large extent would cost far more than its
@@ -306,6 +341,11 @@ class ChunkStore {
   // snapshot_id; the cursor for the next call, nullopt at the end. A page may be empty before the
   // end. Every chunk that is there during the whole walk is given once.
   std::optional<uint64_t> ReadPage(uint64_t cursor, size_t max, wire::SnapshotPage* page) const;
+  // Appends the namespace's chunks that have a kept key, from `cursor` on (0 at first); one short
+  // hold of the mutex. The cursor for the next call, nullopt at the end. A name keeps its place for
+  // the life of the process: what is there during the whole walk, replaced or not, is given.
+  std::optional<uint64_t> ReadKeys(NamespaceIndex ns, uint64_t cursor, absl::Time now,
+                                   std::vector<KeptKey>* out) const;
 
  private:
   friend class PutSlot;
@@ -334,6 +374,10 @@ class ChunkStore {
     uint64_t chunk_count = 0;
     uint64_t payload_bytes = 0;
     uint64_t writing_count = 0;
+    uint64_t serial = 0;
+    uint64_t bind_count = 0;
+    bool dropped = false;      // the next opener's options count, once nothing is left of it
+    uint64_t last_record = 0;  // sequence number of its last record in the log
   };
 
   ChunkStore(const ChunkStoreOptions& options, std::vector<std::unique_ptr<Segment>> segments,
@@ -345,8 +389,18 @@ class ChunkStore {
   bool KeepsLocked(const HeaderFields& fields, uint64_t now_ms)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EnterRecoveredLocked(const ScannedHeader& scanned) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<NamespaceIndex> EnterNamespaceLocked(const NamespaceRecord& record)
+  // `may_reuse`: when all indexes are taken an unused one may be (not while chunks are recovered).
+  absl::StatusOr<NamespaceIndex> EnterNamespaceLocked(const NamespaceRecord& record, bool may_reuse)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Frees the namespace's slots in the segments. Precondition: no chunk of it is there or coming.
+  void ClearNamespaceSlotsLocked(uint32_t ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsEmptyLocked(const NamespaceState& ns) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return ns.chunk_count == 0 && ns.writing_count == 0;
+  }
+  // A namespace whose index may be given to another; kMaxCount when there is none.
+  uint32_t UnusedNamespaceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  NamespaceEntry NamespaceEntryLocked(uint32_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AppendRecordLocked(const Record& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool EnsureNamespaceSlotLocked(SegmentState& segment, NamespaceIndex ns)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   size_t SegmentNumberLocked(uint32_t entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -367,9 +421,11 @@ class ChunkStore {
   void ReserveLocked(NamespaceIndex ns, const PutItem& item, const PutOptions& options,
                      uint64_t expiry_unix_ms, const PartLayout& layout, PutAnswer* answer,
                      RoomNeeded* room) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Version 0: another chunk of that name is there and this is no replace; the slot is given back.
   Version CommitLocked(PutSlot* slot, const CommitOptions& options, uint64_t root, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AbortSlot(PutSlot* slot);
+  void AbortSlotLocked(PutSlot* slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // chunk_store_get.cc
   ChunkRef AcquireLocked(NamespaceIndex ns, const ChunkName& name, absl::Time now)
@@ -400,6 +456,8 @@ class ChunkStore {
   ExpiryIndex expiries_ ABSL_GUARDED_BY(mutex_);
   std::vector<NamespaceState> namespaces_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<NamespaceId, uint32_t> namespace_by_id_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_namespace_serial_ ABSL_GUARDED_BY(mutex_) = 1;
+  uint32_t next_unused_ ABSL_GUARDED_BY(mutex_) = 0;  // where the search for one goes on
   uint64_t next_batch_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t capacity_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t inflight_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -125,6 +125,18 @@ size_t ChunkStore::AcquireMany(NamespaceIndex ns, absl::Span<const ChunkName> na
   return found;
 }
 
+std::vector<ChunkRef> ChunkStore::Hold(NamespaceIndex ns, absl::Span<const ChunkName> names) {
+  std::vector<ChunkRef> refs;
+  refs.reserve(names.size());
+  for (const ChunkName& name : names) {
+    MutexLock lock(mutex_);
+    const uint32_t entry = table_.Find(name, ChunkEntry::State::kCommitted);
+    if (entry == ChunkTable::kNone || table_.at(entry).namespace_index() != ns.value) continue;
+    refs.push_back(MakeRefLocked(entry));
+  }
+  return refs;
+}
+
 bool ChunkStore::Contains(NamespaceIndex ns, const ChunkName& name, absl::Time now) const {
   MutexLock lock(mutex_);
   const uint32_t entry = table_.Find(name, ChunkEntry::State::kCommitted);

@@ -45,7 +45,7 @@ void ChunkStore::RemoveLocked(uint32_t entry, wire::Cause cause, bool silent) {
     record.length = e.length;
     record.namespace_index = e.namespace_index();
     record.cause = static_cast<uint8_t>(cause);
-    log_.Append(record);
+    AppendRecordLocked(record);
   }
   if (e.expiry_unix_s != 0) {
     expiries_.NoteStale([this](const ExpiryIndex::Item& item) {

@@ -1,5 +1,7 @@
 // ChunkStore: what is held, for heartbeats, snapshots and leak checks.
 #include <algorithm>
+#include <cstring>
+#include <string>
 
 #include "base/columns.h"
 #include "store/chunk_store.h"
@@ -121,6 +123,10 @@ std::optional<uint64_t> ChunkStore::ReadPage(uint64_t cursor, size_t max,
       r.namespace_index = e.namespace_index();
       r.tiers = wire::TIER_DRAM;
       r.cause = wire::CAUSE_PUT;
+      if (namespaces_[r.namespace_index].record.options.mutable_chunks()) {
+        const SegmentState& s = SegmentOfLocked(static_cast<uint32_t>(at));
+        r.mutation = s.headers.Read(HeaderOf(s, static_cast<uint32_t>(at))).mutation;
+      }
       accesses.push_back(e.last_access_unix_s);
     }
     at_end = at >= table_.capacity();
@@ -133,6 +139,43 @@ std::optional<uint64_t> ChunkStore::ReadPage(uint64_t cursor, size_t max,
   }
   builder.Finish();
   if (at_end) return std::nullopt;
+  return at;
+}
+
+std::optional<uint64_t> ChunkStore::ReadKeys(NamespaceIndex ns, uint64_t cursor, absl::Time now,
+                                             std::vector<KeptKey>* out) const {
+  constexpr uint64_t kBucketsPerHold = 2'048;
+  constexpr size_t kKeyBytesPerHold = 64 << 10;
+  const int64_t now_s = absl::ToUnixSeconds(now);
+  size_t copied = 0;
+  MutexLock lock(mutex_);
+  const uint64_t buckets = table_.bucket_count();
+  const uint64_t end = std::min(buckets, cursor + kBucketsPerHold);
+  uint64_t at = cursor;
+  for (; at < end && copied < kKeyBytesPerHold; ++at) {
+    table_.ForEachInBucket(at, [&](uint32_t entry) {
+      mutex_.AssertHeld();
+      const ChunkEntry& e = table_.at(entry);
+      if (e.state != ChunkEntry::State::kCommitted || e.namespace_index() != ns.value ||
+          (e.expiry_unix_s != 0 && e.expiry_unix_s <= now_s)) {
+        return;
+      }
+      const SegmentState& s = SegmentOfLocked(entry);
+      const HeaderFields f = s.headers.Read(HeaderOf(s, entry));
+      if ((f.flags & kHeaderFlagKeptKey) == 0) return;
+      const auto parts = static_cast<uint32_t>(
+          f.part_bytes == 0 ? 1 : (f.length + f.part_bytes - 1) / f.part_bytes);
+      const uint64_t offset = KeptKeyOffset(f.length, parts);
+      const char* kept = s.segment->At(f.extent.offset + offset);
+      uint16_t length = 0;
+      std::memcpy(&length, kept, sizeof(length));
+      // A rotten length must not lead out of the extent.
+      if (offset + sizeof(length) + length > f.extent.bytes) return;
+      out->push_back({e.name(), f.length, std::string(kept + sizeof(length), length)});
+      copied += length;
+    });
+  }
+  if (at >= buckets) return std::nullopt;
   return at;
 }
 

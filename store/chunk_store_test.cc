@@ -403,6 +403,30 @@ TEST_F(ChunkStoreTest, NamespaceTtlIsTheDefaultExpiry) {
   EXPECT_TRUE(Has(1));
 }
 
+TEST_F(ChunkStoreTest, SoonerOfTtlAndExpiryCounts) {
+  Open();
+  wire::NamespaceOptions options;
+  options.set_ttl_ms(60'000);
+  ns_ = *store_->BindNamespace(TestNamespace("minute", options));
+  const auto at = [&](absl::Duration after) {
+    PutOptions put;
+    put.expiry_unix_ms = static_cast<uint64_t>(absl::ToUnixMillis(now_ + after));
+    return put;
+  };
+  Put(1, 4096, at(absl::Seconds(10)));
+  Put(2, 4096, at(absl::Hours(10)));
+  now_ += absl::Seconds(10);
+  EXPECT_FALSE(Has(1));
+  EXPECT_TRUE(Has(2));
+  now_ += absl::Seconds(50);
+  EXPECT_FALSE(Has(2));
+  // A ttl beyond all time does not come out as one in the past.
+  options.set_ttl_ms(UINT64_MAX);
+  ns_ = *store_->BindNamespace(TestNamespace("for ever", options));
+  Put(3, 4096);
+  EXPECT_TRUE(Has(3));
+}
+
 TEST_F(ChunkStoreTest, FirstOpenersOptionsStay) {
   Open();
   wire::NamespaceOptions options;
@@ -411,8 +435,7 @@ TEST_F(ChunkStoreTest, FirstOpenersOptionsStay) {
   const NamespaceIndex second = *store_->BindNamespace(TestNamespace("ns"));
   EXPECT_EQ(first, second);
   EXPECT_EQ(store_->NamespaceOptionsOf(second).part_bytes(), 8192u);
-  EXPECT_EQ(store_->NamespacesFrom(1).size(), 1u);
-  EXPECT_EQ(store_->NamespacesFrom(1)[0].name(), "ns");
+  EXPECT_EQ(store_->NamespaceAt(second).info.name(), "ns");
 }
 
 TEST_F(ChunkStoreTest, NamespaceWithForeignIdIsRefused) {

@@ -70,12 +70,21 @@ class ChunkTable {
   ChunkEntry& at(uint32_t entry) { return entries_[entry]; }
   const ChunkEntry& at(uint32_t entry) const { return entries_[entry]; }
 
-  // The committed (or writing) entry of that name; kNone when there is none. At most one of each
-  // exists.
+  // The committed (or, of several, one writing) entry of that name; kNone when there is none. At
+  // most one is committed.
   uint32_t Find(const ChunkName& name, ChunkEntry::State state) const;
   // Enters an entry whose name is set, in front of its chain. Precondition: not entered.
   void Link(uint32_t entry);
   void Unlink(uint32_t entry);
+
+  // Buckets neither move nor change their number: a name is always found in the same one.
+  size_t bucket_count() const { return bucket_mask_ + 1; }
+  template <typename Fn>  // fn(entry number); must not change the table
+  void ForEachInBucket(size_t bucket, Fn&& fn) const {
+    for (uint32_t next = buckets_[bucket]; next != 0; next = entries_[next - 1].hash_next) {
+      fn(next - 1);
+    }
+  }
 
   // The arrival list.
   void PushYoungest(uint32_t entry);

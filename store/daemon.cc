@@ -220,6 +220,7 @@ void StoreDaemonImpl::MakeParts() {
   context.run_in_background = [this](absl::AnyInvocable<void()> task) {
     return maintenance_->Run(std::move(task));
   };
+  context.incarnation = identity_.incarnation;
   context.got_bytes = &got_bytes_;
   context.max_batch_payload_bytes = config_.max_batch_payload_bytes();
   service_ = std::make_unique<DataService>(std::move(context));

@@ -12,6 +12,7 @@
 #include "proto/master.pb.h"
 #include "store/connection_state.h"
 #include "store/get_call.h"
+#include "store/list_call.h"
 #include "store/put_call.h"
 
 namespace cistern::store {
@@ -44,7 +45,7 @@ struct BadReport {
   std::string statuses;  // of the first chunks: those checked so far
 };
 
-absl::StatusOr<BadReport> ReadReport(ServerCall& call) {
+absl::StatusOr<BadReport> ReadReport(const ServiceContext& context, ServerCall& call) {
   // Reports are rare and each chunk is hashed: many in one request can only be an attack.
   constexpr size_t kMaxReported = 1'024;
   wire::ReportBad meta;
@@ -52,7 +53,8 @@ absl::StatusOr<BadReport> ReadReport(ServerCall& call) {
     return absl::InvalidArgumentError("report: malformed request");
   }
   BadReport report;
-  CISTERN_ASSIGN_OR_RETURN(report.ns, ConnectionState::Of(call.connection()).Find(meta.ns_ref()));
+  CISTERN_ASSIGN_OR_RETURN(
+      report.ns, ConnectionState::Of(call.connection(), *context.chunks).Find(meta.ns_ref()));
   CISTERN_ASSIGN_OR_RETURN(const KeyColumn ids, KeyColumn::Parse(meta.ids()));
   if (ids.size() > kMaxReported) {
     return absl::InvalidArgumentError(absl::StrCat("report: more than ", kMaxReported, " chunks"));
@@ -104,6 +106,8 @@ void DataService::OnRequest(std::unique_ptr<ServerCall> call) {
       return ServeBindNamespace(std::move(call));
     case FrameType::kReportBad:
       return ServeReportBad(std::move(call));
+    case FrameType::kListKeys:
+      return ServeListKeys(context_, std::move(call));
     case FrameType::kPing: {
       wire::PingRequest ping;
       if (!ping.ParseFromArray(call->meta().data(), static_cast<int>(call->meta().size()))) {
@@ -124,14 +128,8 @@ void DataService::OnRequest(std::unique_ptr<ServerCall> call) {
 }
 
 void DataService::ServeBindNamespace(std::unique_ptr<ServerCall> call) {
-  ConnectionState& state = ConnectionState::Of(call->connection());
-  absl::StatusOr<NamespaceRecord> record = ReadBind(*call);
-  absl::StatusOr<NamespaceIndex> index = record.ok()
-                                             ? context_.chunks->BindNamespace(*record)
-                                             : absl::StatusOr<NamespaceIndex>(record.status());
-  const absl::StatusOr<uint32_t> ref =
-      state.Bind(index.ok() ? std::optional<NamespaceIndex>(*index) : std::nullopt);
-  if (!index.ok()) return call->Fail(index.status());
+  ConnectionState& state = ConnectionState::Of(call->connection(), *context_.chunks);
+  const absl::StatusOr<uint32_t> ref = state.Bind(ReadBind(*call));
   if (!ref.ok()) return call->Fail(ref.status());
   wire::NamespaceBound bound;
   bound.set_ns_ref(*ref);
@@ -139,7 +137,7 @@ void DataService::ServeBindNamespace(std::unique_ptr<ServerCall> call) {
 }
 
 void DataService::ServeReportBad(std::unique_ptr<ServerCall> call) {
-  absl::StatusOr<BadReport> report = ReadReport(*call);
+  absl::StatusOr<BadReport> report = ReadReport(context_, *call);
   if (!report.ok()) return call->Fail(report.status());
   CheckReported(context_, std::move(call), std::make_shared<BadReport>(*std::move(report)));
 }

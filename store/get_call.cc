@@ -70,7 +70,8 @@ absl::Status Parse(const ServiceContext& context, transport::ServerCall& call, R
   if (!meta.ParseFromArray(call.meta().data(), static_cast<int>(call.meta().size()))) {
     return absl::InvalidArgumentError("get: malformed request");
   }
-  CISTERN_ASSIGN_OR_RETURN(out->ns, ConnectionState::Of(call.connection()).Find(meta.ns_ref()));
+  CISTERN_ASSIGN_OR_RETURN(
+      out->ns, ConnectionState::Of(call.connection(), *context.chunks).Find(meta.ns_ref()));
   CISTERN_ASSIGN_OR_RETURN(const KeyColumn ids, KeyColumn::Parse(meta.ids()));
   const size_t n = ids.size();
   if (n == 0 || n > kMaxKeysPerRequest) {

@@ -1,6 +1,7 @@
 #include "store/store_session.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +22,7 @@ void StoreSession::OnConnected(MonoTime now) {
   snapshot_.reset();
   delta_due_.reset();
   need_bytes_.reset();
+  fence_.reset();
   heartbeat_due_ = now;
 }
 
@@ -57,6 +59,9 @@ absl::Status StoreSession::OnMessage(const wire::MasterMessage& message, MonoTim
       return absl::OkStatus();
     case wire::MasterMessage::kDropNamespace:
       return OnDropNamespace(message.drop_namespace());
+    case wire::MasterMessage::kFence:
+      OnFence(message.fence(), now);
+      return absl::OkStatus();
     default:
       return absl::OkStatus();  // of a newer master: ignored, as unknown fields are
   }
@@ -136,6 +141,13 @@ absl::Status StoreSession::OnDropNamespace(const wire::DropNamespace& drop) {
   return absl::OkStatus();
 }
 
+void StoreSession::OnFence(const wire::Fence& fence, MonoTime now) {
+  fence_.emplace();
+  fence_->command = fence.command();
+  fence_->seq = chunks_.log().range().next;
+  if (fence_->seq > next_seq_) delta_due_ = now;
+}
+
 void StoreSession::NeedBytes(uint64_t bytes, uint64_t extent_bytes, MonoTime now) {
   if (state_ != State::kOpen || now < need_bytes_allowed_) return;
   need_bytes_allowed_ = now + kNeedBytesInterval;
@@ -174,6 +186,13 @@ bool StoreSession::Next(MonoTime now, absl::Time wall, wire::StoreMessage* out) 
     *out->mutable_need_bytes() = *std::exchange(need_bytes_, std::nullopt);
     return true;
   }
+  if (fence_.has_value() && !snapshot_.has_value() && next_seq_ >= fence_->seq) {
+    wire::FenceDone* done = out->mutable_fence_done();
+    done->set_command(fence_->command);
+    done->set_record_seq(fence_->seq);
+    fence_.reset();
+    return true;
+  }
   if (snapshot_.has_value() && std::exchange(snapshot_->page_turn, !snapshot_->page_turn)) {
     if (NextSnapshotPart(out)) return true;
   }
@@ -189,7 +208,7 @@ bool StoreSession::NextDelta(MonoTime now, wire::StoreMessage* out) {
     return false;
   }
   if (!delta_due_.has_value()) delta_due_ = now + delta_flush_;
-  if (pending < kMaxDeltaRecords && now < *delta_due_) return false;
+  if (pending < kMaxDeltaRecords && now < *delta_due_ && !fence_.has_value()) return false;
 
   wire::Delta* delta = out->mutable_delta();
   delta->set_seq_first(next_seq_);
@@ -200,18 +219,35 @@ bool StoreSession::NextDelta(MonoTime now, wire::StoreMessage* out) {
     StartSnapshot();
     return NextSnapshotPart(out);
   }
-  AddNewNamespaces(delta);
+  NumberNamespaces(delta);
   next_seq_ += *taken;
   delta_due_.reset();
   return true;
 }
 
 // A record may only name a namespace that was told: in the hello, or at the latest beside it.
-void StoreSession::AddNewNamespaces(wire::Delta* delta) {
-  for (wire::NamespaceInfo& info : chunks_.NamespacesFrom(namespaces_sent_)) {
-    *delta->add_new_namespaces() = std::move(info);
-    ++namespaces_sent_;
+void StoreSession::NumberNamespaces(wire::Delta* delta) {
+  std::string& column = *delta->mutable_namespaces();
+  absl::flat_hash_map<uint32_t, uint32_t> numbers;
+  for (size_t at = 0; at + sizeof(uint32_t) <= column.size(); at += sizeof(uint32_t)) {
+    uint32_t index = 0;
+    std::memcpy(&index, column.data() + at, sizeof(index));
+    const auto [number, is_new] = numbers.try_emplace(index, 0);
+    if (is_new) number->second = NumberOf(index, delta);
+    std::memcpy(column.data() + at, &number->second, sizeof(uint32_t));
   }
+}
+
+uint32_t StoreSession::NumberOf(uint32_t index, wire::Delta* delta) {
+  // A record that is not acknowledged keeps its namespace from giving the index away.
+  const uint64_t serial = chunks_.NamespaceSerial(NamespaceIndex(index));
+  const auto [told, is_new] = namespaces_told_.try_emplace(index);
+  if (is_new || told->second.serial != serial) {
+    ChunkStore::NamespaceEntry entry = chunks_.NamespaceAt(NamespaceIndex(index));
+    *delta->add_new_namespaces() = std::move(entry.info);
+    told->second = {entry.serial, namespaces_sent_++};
+  }
+  return told->second.number;
 }
 
 bool StoreSession::NextSnapshotPart(wire::StoreMessage* out) {
@@ -237,7 +273,7 @@ bool StoreSession::NextSnapshotPart(wire::StoreMessage* out) {
       ++snapshot.count;
     }
     if (!ids.empty()) {
-      AddNewNamespaces(page->mutable_records());
+      NumberNamespaces(page->mutable_records());
       return true;
     }
     out->Clear();
@@ -252,7 +288,7 @@ bool StoreSession::NextSnapshotPart(wire::StoreMessage* out) {
 
 MonoTime StoreSession::NextWake(MonoTime now) const {
   if (state_ != State::kOpen) return MonoTime::Infinite();
-  if (snapshot_.has_value() || need_bytes_.has_value()) return now;
+  if (snapshot_.has_value() || need_bytes_.has_value() || fence_.has_value()) return now;
   MonoTime wake = heartbeat_due_;
   if (delta_due_.has_value()) wake = std::min(wake, *delta_due_);
   return wake;
@@ -267,12 +303,14 @@ void StoreSession::FillHello(wire::SessionHello* hello) {
   chunks_.SegmentInfos(&segments);
   for (wire::SegmentInfo& segment : segments) *hello->add_segments() = std::move(segment);
   for (const wire::Endpoint& endpoint : endpoints_) *hello->add_endpoints() = endpoint;
-  // The range first: every record in it then names a namespace that is listed.
   const RecordLog::Range range = chunks_.log().range();
-  for (wire::NamespaceInfo& info : chunks_.NamespacesFrom(0)) {
-    *hello->add_namespaces() = std::move(info);
+  // Others are told with the first record that names them.
+  namespaces_told_.clear();
+  namespaces_sent_ = 0;
+  for (ChunkStore::NamespaceEntry& entry : chunks_.NamespacesWithChunks()) {
+    namespaces_told_[entry.index] = {entry.serial, namespaces_sent_++};
+    *hello->add_namespaces() = std::move(entry.info);
   }
-  namespaces_sent_ = static_cast<uint32_t>(hello->namespaces_size());
   hello->set_log_first(range.first);
   hello->set_log_next(range.next);
   hello->set_software_version(std::string(SoftwareVersion()));

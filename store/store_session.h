@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "proto/store.pb.h"
@@ -82,12 +83,16 @@ class StoreSession {
   absl::Status OnHelloAck(const wire::SessionHelloAck& ack, MonoTime now);
   absl::Status OnEvict(const wire::Evict& evict);
   absl::Status OnDropNamespace(const wire::DropNamespace& drop);
+  void OnFence(const wire::Fence& fence, MonoTime now);
   void FillHello(wire::SessionHello* hello);
   void FillHeartbeat(MonoTime now, absl::Time wall, wire::Heartbeat* out);
   bool NextDelta(MonoTime now, wire::StoreMessage* out);
   bool NextSnapshotPart(wire::StoreMessage* out);
   void StartSnapshot();
-  void AddNewNamespaces(wire::Delta* delta);
+  // Puts the session's numbers of namespaces in the place of the store's indexes, and tells of
+  // those that the master has not heard of.
+  void NumberNamespaces(wire::Delta* delta);
+  uint32_t NumberOf(uint32_t index, wire::Delta* delta);
 
   const transport::LocalIdentity& identity_;
   ChunkStore& chunks_;
@@ -100,7 +105,19 @@ class StoreSession {
   std::optional<MonoTime> last_open_;
   uint64_t highest_epoch_ = 0;
   uint64_t next_seq_ = 0;  // the next record to send
+  // By the store's index; an index may have changed hands since, which its serial shows.
+  struct ToldNamespace {
+    uint64_t serial = 0;
+    uint32_t number = 0;  // in the session's list
+  };
+  absl::flat_hash_map<uint32_t, ToldNamespace> namespaces_told_;
   uint32_t namespaces_sent_ = 0;
+  // Answered once every record below `seq` is sent; a later fence stands for the earlier ones.
+  struct OpenFence {
+    uint64_t command = 0;
+    uint64_t seq = 0;
+  };
+  std::optional<OpenFence> fence_;
   std::optional<MonoTime> delta_due_;  // unsent records exist since delta_flush before this
   MonoTime heartbeat_due_;
   MonoTime need_bytes_allowed_;

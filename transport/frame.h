@@ -52,6 +52,8 @@ enum class FrameType : uint8_t {
   kGetDone = 23,
   kReportBad = 24,
   kReportBadReply = 25,
+  kListKeys = 26,
+  kListKeysReply = 27,
   // master
   kOpenNamespace = 32,
   kOpenNamespaceReply = 33,
