@@ -188,7 +188,12 @@ MasterCore::Evicted MasterCore::EvictSlice(NamespaceIndex ns, uint64_t max_bytes
 }
 
 absl::StatusOr<uint64_t> MasterCore::RemoveNamespace(std::string_view name) {
-  CISTERN_ASSIGN_OR_RETURN(const NamespaceIndex index, pool_->namespaces.Remove("", name));
+  const auto& stores = pool_->stores.all();
+  const bool some_away = std::any_of(stores.begin(), stores.end(), [this](const auto& store) {
+    return pool_->SessionOf(*store) == nullptr;
+  });
+  CISTERN_ASSIGN_OR_RETURN(const NamespaceIndex index,
+                           pool_->namespaces.Remove("", name, /*remember=*/some_away));
   const NamespaceRegistry::Namespace& ns = pool_->namespaces.at(index);
   for (auto& [id, session] : pool_->sessions) session->QueueDropNamespace(*pool_, ns.id);
   return ns.chunk_count;

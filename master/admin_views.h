@@ -30,6 +30,7 @@ struct PoolCounters {
   uint64_t lease_refused = 0;  // lookups whose lease was cut short or refused by the share
   uint64_t records_applied = 0;
   uint64_t records_refused = 0;  // index full, too many replicas, nonsense
+  uint64_t stale_mutable = 0;    // older copies of mutable chunks that stores were told to drop
   std::vector<uint64_t> removed_by_cause = std::vector<uint64_t>(16);  // index = wire::Cause
 };
 

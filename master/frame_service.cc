@@ -181,14 +181,21 @@ void FrameService::OnRelease(Call call) {
 void FrameService::OnRemove(Call call) {
   wire::RemoveRequest request;
   if (!ParseBound(*call, &request)) return;
+  request.set_whole_pool(false);
   // A tenth of the time is left for the answer's way back.
   const absl::Duration wait = Deadline(*call, request.deadline_ms()) - call->received_at();
   const MonoTime until = call->received_at() + std::min(wait * 0.9, options_.max_wait);
   ServerCall* const raw = call.get();
+  const bool all = request.all();
   auto removal = std::make_unique<Removal>(
       std::move(request), until,
-      [call = std::move(call)](absl::Status status, wire::RemoveReply& reply, bool) {
+      [call = std::move(call), all](absl::Status status, wire::RemoveReply& reply, bool complete) {
         if (!status.ok()) return call->Fail(status);
+        if (all && !complete) {
+          return call->Fail(absl::DeadlineExceededError(
+              absl::StrCat("not all stores have answered: ", reply.removed_count(),
+                           " chunks are gone for certain; repeat the call")));
+        }
         Answer(*call, FrameType::kRemoveReply, reply);
       });
   removal->abandoned = [raw] { return raw->aborted(); };

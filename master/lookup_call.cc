@@ -84,7 +84,7 @@ bool LookupCall::LookupKey(PoolState& pool, size_t key, const EntryIndex* entrie
 
 // Writes the columns of one chunk; false when no reader can be sent to it.
 bool LookupCall::LookupChunk(PoolState& pool, size_t chunk, EntryIndex entry, MonoTime now) {
-  if (entry.none()) return false;
+  if (entry.none() || pool.Expired(entry)) return false;
   int found = 0;
   pool.index.ForEachReplica(entry, [&](ReplicaSlot& slot) {
     if (!pool.stores.Readable(slot)) return true;

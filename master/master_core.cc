@@ -151,7 +151,7 @@ std::vector<SessionId> MasterCore::SessionsWithOutput() {
 void MasterCore::TakeOutgoing(SessionId session, size_t max,
                               std::vector<wire::MasterMessage>* out) {
   auto it = pool_->sessions.find(session);
-  if (it != pool_->sessions.end()) it->second->TakeOutput(max, out);
+  if (it != pool_->sessions.end()) it->second->TakeOutput(*pool_, max, out);
 }
 
 const absl::Status& MasterCore::fenced() const { return pool_->fenced; }

@@ -56,8 +56,8 @@ absl::Status ScriptedStore::Connect() {
     ended_ = false;
     epoch_ = ack_.epoch();
   }
+  if (ack_.snapshot()) SendSnapshot();  // before any command is answered
   reader_ = std::thread([this] { ReadLoop(); });
-  if (ack_.snapshot()) SendSnapshot();
   MutexLock lock(mutex_);
   SendHeartbeatLocked();
   return absl::OkStatus();
@@ -203,6 +203,12 @@ void ScriptedStore::ReadLoop() {
     }
     MutexLock lock(mutex_);
     if (message.has_ack()) acked_ = message.ack().seq();
+    if (message.has_fence()) {
+      wire::StoreMessage out;
+      out.mutable_fence_done()->set_command(message.fence().command());
+      out.mutable_fence_done()->set_record_seq(next_seq_);
+      stream_->Write(out);
+    }
     if (message.has_epoch_changed()) epoch_ = message.epoch_changed().epoch();
     if (message.has_error()) error_ = FromReply(message.error());
   }

@@ -49,6 +49,9 @@ bool SessionCall::Step(MasterCore& core, MonoTime now) {
     case wire::StoreMessage::kHeartbeat:
       status_ = session.OnHeartbeat(pool, store, message_.heartbeat(), now);
       return true;
+    case wire::StoreMessage::kFenceDone:
+      status_ = session.OnFenceDone(message_.fence_done());
+      return true;
     case wire::StoreMessage::kNeedBytes:
       GiveBytes(pool, store, message_.need_bytes(), now);
       return true;

@@ -157,10 +157,23 @@ void SimCluster::DeliverDown(size_t i, uint64_t link, const wire::MasterMessage&
   if (message.has_evict()) node.store->Evict(message.evict());
   if (message.has_ack()) node.store->Ack(message.ack().seq());
   if (message.has_epoch_changed()) node.store->SeeEpoch(message.epoch_changed().epoch());
+  if (message.has_fence()) {
+    Flush(i);
+    if (!node.streaming || node.link != link) return;
+    wire::StoreMessage done;
+    done.mutable_fence_done()->set_command(message.fence().command());
+    done.mutable_fence_done()->set_record_seq(node.store->log_next());
+    SendUp(i, std::move(done));
+  }
   if (message.has_error()) Reconnect(i);
 }
 
 void SimCluster::FlushLoop(size_t i) {
+  Flush(i);
+  events_.After(options_.flush, [this, i] { FlushLoop(i); });
+}
+
+void SimCluster::Flush(size_t i) {
   Node& node = nodes_[i];
   while (node.streaming && node.sent_seq < node.store->log_next()) {
     wire::StoreMessage message;
@@ -171,7 +184,6 @@ void SimCluster::FlushLoop(size_t i) {
     node.sent_seq += message.delta().ids().size() / KeyId::kBytes;
     SendUp(i, std::move(message));
   }
-  events_.After(options_.flush, [this, i] { FlushLoop(i); });
 }
 
 void SimCluster::HeartbeatLoop(size_t i) {
