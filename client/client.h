@@ -14,7 +14,7 @@
 //
 // Chunks are immutable: same key = same content. A put of a key that is there is a no-op that costs
 // no bytes on the wire. A get returns only bytes that were put under (namespace, key, shard), with
-// their digests checked, or a miss.
+// their digests checked, or a miss. Only in a namespace opened as mutable can a chunk be replaced.
 #ifndef CISTERN_CLIENT_CLIENT_H_
 #define CISTERN_CLIENT_CLIENT_H_
 
@@ -99,6 +99,9 @@ struct PutItem {
   KeyId id = {};  // Namespace::Hash
   uint16_t shard = 0;
   Memory memory = {};  // the sum of its pieces is the chunk's length: 4 KiB to 1 GiB
+  // The key that `id` is the hash of: needed where the namespace keeps keys, else not looked at.
+  // Must live as long as the call.
+  std::string_view key = {};
 };
 
 struct GetItem {
@@ -127,6 +130,12 @@ struct PutOptions : CallOptions {
   absl::Time expiry = absl::InfiniteFuture();
   uint64_t affinity = 0;      // chunks read together share it; 0 = from the first key
   bool wait_visible = false;  // return only when other clients' lookups see it (tests)
+  // Mutable namespaces: chunks that are there get the new bytes (of any length) in one step. Once
+  // that is answered kOk no get that starts later brings the old ones; a get at the same time
+  // brings either, whole. Of several replaces at a time the last to commit stays. Whatever else the
+  // answer is, a chunk has the old bytes or (when a store was lost before it answered) the new
+  // ones. A key twice in one batch is refused. In an immutable namespace: FailedPrecondition.
+  bool replace = false;
 };
 struct GetOptions : CallOptions {
   GetOrder order = GetOrder::kByChunk;
@@ -142,6 +151,39 @@ struct RemoveOptions : CallOptions {
   uint16_t shard_first = 0;
   uint16_t shard_count = 1;
   bool force = false;  // leased and pinned ones too
+};
+
+struct ListOptions : CallOptions {
+  // Where to go on: KeyPage::next of the page before; empty = from the start.
+  std::string cursor = {};
+  // About so many a page: a store's share comes in stretches and is not cut. At least 1.
+  size_t max_keys = 1'000;
+};
+
+// A chunk as a listing shows it.
+struct ListedKey {
+  std::string key;
+  KeyId id = {};
+  uint16_t shard = 0;
+  uint64_t length = 0;
+};
+
+// In no order. A chunk that is there during the whole listing is in one of its pages, if its store
+// answers; one that is replaced or put meanwhile may be in two.
+struct KeyPage {
+  std::vector<ListedKey> keys;
+  std::string next;  // empty: this was the last page. A page may be empty before that
+  // Stores that did not answer in this page: what they hold is not listed.
+  std::vector<StoreId> unreachable;
+};
+
+// What a removal by pattern came to, chunk by chunk.
+struct MatchRemoval {
+  uint64_t matched = 0;
+  uint64_t removed = 0;
+  uint64_t refused = 0;  // leased or pinned and not forced
+  uint64_t failed = 0;   // not answered in time, or its store was lost
+  std::vector<StoreId> unreachable;
 };
 
 // What a lookup found. A value; Serialize/Namespace::Adopt carry it to another process, which can
@@ -174,6 +216,12 @@ struct NamespaceOptions {
   absl::Duration ttl = absl::ZeroDuration();  // 0 = chunks do not expire
   uint64_t part_bytes = 0;
   bool digest = true;  // false: put makes no digests, get verifies nothing
+  // For layers that overwrite keys: PutOptions::replace is allowed. A chunk has one replica, and
+  // gets always ask the master where it is.
+  bool mutable_chunks = false;
+  // The caller's key is kept beside each chunk (PutItem::key), so that ListKeys and RemoveMatching
+  // find chunks by it. Costs its length, rounded up with the chunk's to 4 KiB.
+  bool keep_keys = false;
 };
 
 enum class MemoryKind : uint8_t { kHost = 0, kCuda = 1, kDmabuf = 2 };
@@ -279,8 +327,22 @@ class Namespace {
   virtual absl::Status Prefetch(absl::Span<const KeyId> ids, const LookupOptions& options = {}) = 0;
   // Returns when the stores have freed them: kOk, kNotFound, kFailedPrecondition (leased, pinned).
   virtual BatchResult Remove(absl::Span<const KeyId> ids, const RemoveOptions& options = {}) = 0;
-  // Every chunk of the namespace. The number removed.
+  // Every chunk of the namespace, each put that was acknowledged before included. The number
+  // removed; what is leased or pinned stays unless forced. DeadlineExceeded: not all stores have
+  // answered. Unavailable: chunks are in stores that are away, and still there.
   virtual absl::StatusOr<uint64_t> RemoveAll(const RemoveOptions& options = {}) = 0;
+
+  // For namespaces that keep keys, else FailedPrecondition: one page of the chunks whose key
+  // matches `pattern` (RE2 syntax over bytes, found anywhere in the key: anchor with ^ and $; "" =
+  // all; 1,024 bytes at most), asked of the stores themselves. InvalidArgument: the pattern, with
+  // the reason. Aborted: a store has restarted since the page before: list from the start.
+  virtual absl::StatusOr<KeyPage> ListKeys(std::string_view pattern,
+                                           const ListOptions& options = {}) = 0;
+  // Removes what ListKeys finds, page by page, whatever its shard (options.shard_* are not looked
+  // at). Every put with a matching key that was acknowledged before is among it. What was removed
+  // before an error stays removed.
+  virtual absl::StatusOr<MatchRemoval> RemoveMatching(std::string_view pattern,
+                                                      const RemoveOptions& options = {}) = 0;
 
   // Asynchronous forms: `items`, their spans and the memory must stay until the call is done.
   virtual Pending<absl::StatusOr<LookupResult>> LookupAsync(absl::Span<const KeyId> ids,

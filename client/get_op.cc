@@ -49,9 +49,13 @@ void GetOp::Begin() {
   std::vector<ChunkName> names;
   names.reserve(todo_.size());
   for (const uint32_t i : todo_) names.push_back(NameOf(i));
-  std::vector<Placement> cached;
-  core_->placements.Get(names, &cached);
-  for (size_t k = 0; k < todo_.size(); ++k) routes_[todo_[k]].placement = cached[k];
+  // A chunk of a mutable namespace may have been written anew in another store: only the master
+  // knows.
+  if (!ns_->options.mutable_chunks) {
+    std::vector<Placement> cached;
+    core_->placements.Get(names, &cached);
+    for (size_t k = 0; k < todo_.size(); ++k) routes_[todo_[k]].placement = cached[k];
+  }
   Round();
 }
 
@@ -318,6 +322,8 @@ void GetOp::TryElsewhere(uint32_t item) {
     route.replica = 1;
   } else if (!route.looked_up) {
     route.placement = Placement();
+  } else if (ns_->options.mutable_chunks && !std::exchange(route.moved, true)) {
+    route.placement = Placement();  // written anew elsewhere since the master was asked, perhaps
   } else {
     route.settled = true;
     return;

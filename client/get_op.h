@@ -38,6 +38,7 @@ class GetOp final : public Operation {
     Placement placement;
     uint8_t replica = 0;     // of placement: the one to ask
     bool looked_up = false;  // by this call: the master has nothing newer to say
+    bool moved = false;      // looked up, not found there, to be looked up once more
     bool mismatch = false;   // some replica sent bytes that do not fit
     bool settled = false;    // answered for good
   };

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/columns.h"
 #include "base/status.h"
 #include "base/string_view.h"
 #include "client/chunk_code.h"
 #include "client/get_op.h"
+#include "client/list_op.h"
 #include "client/lookup_op.h"
 #include "client/pending_call.h"
 #include "client/put_op.h"
@@ -66,6 +68,8 @@ wire::NamespaceOptions ToWire(const NamespaceOptions& options) {
   out.set_part_bytes(static_cast<uint32_t>(options.part_bytes));
   out.set_digest(options.digest ? wire::DIGEST_PRODUCER : wire::DIGEST_NONE);
   out.set_digest_set(true);
+  out.set_mutable_chunks(options.mutable_chunks);
+  out.set_keep_keys(options.keep_keys);
   return out;
 }
 
@@ -77,6 +81,8 @@ NamespaceOptions FromWire(const wire::NamespaceOptions& options) {
   out.ttl = absl::Milliseconds(options.ttl_ms());
   out.part_bytes = options.part_bytes();
   out.digest = !options.digest_set() || options.digest() != wire::DIGEST_NONE;
+  out.mutable_chunks = options.mutable_chunks();
+  out.keep_keys = options.keep_keys();
   return out;
 }
 
@@ -156,7 +162,7 @@ absl::StatusOr<LookupResult> NamespaceImpl::Adopt(std::string_view ticket) {
   for (const StoreId& id : result.store_ids) stores.push_back(core_->stores->Intern(id));
   const absl::Duration lifetime = std::max(kPlacementLifetime, result.lease_time);
   PlacementCache::Writer writer(&core_->placements, lifetime);
-  for (size_t c = 0; c < result.stores.size(); ++c) {
+  for (size_t c = 0; c < result.stores.size() && !info_->options.mutable_chunks; ++c) {
     if (result.stores[c] == LookupResult::kNoStore) continue;
     const ChunkName name{result.ids[c / result.shard_count],
                          Shard(static_cast<uint16_t>(result.shard_first + c % result.shard_count))};
@@ -254,7 +260,62 @@ absl::StatusOr<uint64_t> NamespaceImpl::RemoveAll(const RemoveOptions& options) 
       const wire::RemoveReply reply,
       (core_->CallMaster<wire::RemoveRequest, wire::RemoveReply>(
           FrameType::kRemove, FrameType::kRemoveReply, std::move(request), options)));
+  if (reply.unreachable_count() > 0) {
+    return absl::UnavailableError(absl::StrCat(
+        reply.unreachable_count(), " chunks are in stores that are away, and still there (",
+        reply.removed_count(), " were removed): repeat the call when they are back"));
+  }
   return reply.removed_count();
+}
+
+absl::StatusOr<KeyPage> NamespaceImpl::ListKeys(std::string_view pattern,
+                                                const ListOptions& options) {
+  CISTERN_RETURN_IF_ERROR(core_->CheckUsable());
+  if (!info_->options.keep_keys) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "namespace \"", info_->name, "\" does not keep keys: open one with the option keep_keys"));
+  }
+  const auto operation = Launch<ListOp>(core_, info_, pattern, options);
+  operation->Wait();
+  return operation->Take();
+}
+
+absl::StatusOr<MatchRemoval> NamespaceImpl::RemoveMatching(std::string_view pattern,
+                                                           const RemoveOptions& options) {
+  MatchRemoval sum;
+  ListOptions list;
+  list.priority = options.priority;
+  RemoveOptions remove = options;
+  const MonoTime deadline = core_->CallStart(options, /*async=*/false).deadline;
+  do {
+    // Each page has what is left of the time.
+    list.deadline = remove.deadline = deadline - core_->clock.Mono();
+    if (list.deadline <= absl::ZeroDuration()) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("removed ", sum.removed, " of the chunks that match; there may be more"));
+    }
+    CISTERN_ASSIGN_OR_RETURN(const KeyPage page, ListKeys(pattern, list));
+    list.cursor = page.next;
+    for (const StoreId& store : page.unreachable) {
+      if (std::find(sum.unreachable.begin(), sum.unreachable.end(), store) ==
+          sum.unreachable.end()) {
+        sum.unreachable.push_back(store);
+      }
+    }
+    absl::flat_hash_map<uint16_t, std::vector<KeyId>> by_shard;
+    for (const ListedKey& key : page.keys) by_shard[key.shard].push_back(key.id);
+    for (const auto& [shard, ids] : by_shard) {
+      remove.shard_first = shard;
+      remove.shard_count = 1;
+      const BatchResult result = Remove(ids, remove);
+      CISTERN_RETURN_IF_ERROR(result.status);
+      sum.matched += ids.size();
+      sum.removed += result.CountOf(ChunkCode::kOk) + result.CountOf(ChunkCode::kNotFound);
+      sum.refused += result.CountOf(ChunkCode::kFailedPrecondition);
+    }
+  } while (!list.cursor.empty());
+  sum.failed = sum.matched - sum.removed - sum.refused;
+  return sum;
 }
 
 Pending<absl::StatusOr<LookupResult>> NamespaceImpl::LookupAsync(absl::Span<const KeyId> ids,

@@ -38,6 +38,9 @@ class NamespaceImpl final : public Namespace {
   absl::Status Prefetch(absl::Span<const KeyId> ids, const LookupOptions& options) override;
   BatchResult Remove(absl::Span<const KeyId> ids, const RemoveOptions& options) override;
   absl::StatusOr<uint64_t> RemoveAll(const RemoveOptions& options) override;
+  absl::StatusOr<KeyPage> ListKeys(std::string_view pattern, const ListOptions& options) override;
+  absl::StatusOr<MatchRemoval> RemoveMatching(std::string_view pattern,
+                                              const RemoveOptions& options) override;
 
   Pending<absl::StatusOr<LookupResult>> LookupAsync(absl::Span<const KeyId> ids,
                                                     const LookupOptions& options) override;

@@ -49,6 +49,15 @@ void PutCall::Send() {
   request.set_expiry_unix_ms(batch_.expiry_unix_ms);
   request.set_deadline_ms(operation_->RemainingMs());
   request.set_priority(operation_->priority() == Priority::kBackground ? 1 : 0);
+  request.set_replace(batch_.replace);
+  request.set_mutation(batch_.mutation);
+  if (!batch_.keys.empty()) {
+    ColumnWriter<uint16_t> key_lengths(request.mutable_key_lengths(), n);
+    for (size_t i = 0; i < n; ++i) {
+      key_lengths.Set(i, static_cast<uint16_t>(batch_.keys[i].size()));
+      request.mutable_keys()->append(batch_.keys[i]);
+    }
+  }
   const uint64_t stream_bytes = batch_.StreamBytes();
   inline_ = stream_bytes <= transport::kInlinePayloadBytes;
   request.set_payload_inline(inline_);

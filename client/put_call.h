@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -26,6 +27,9 @@ struct PutBatch {
   uint32_t part_bytes = 0;
   bool digest = true;
   uint64_t expiry_unix_ms = 0;
+  bool replace = false;
+  uint64_t mutation = 0;               // as Place gave it
+  std::vector<std::string_view> keys;  // empty: the namespace keeps none
 
   uint64_t StreamBytes() const;
 };
@@ -42,8 +46,8 @@ class PutCall final : public transport::CallHandler {
   static void Start(std::shared_ptr<Operation> operation, const StoreTable::Link& link,
                     PutBatch batch, Done done);
 
-  // Meta bytes of the request per chunk.
-  static constexpr size_t kMetaBytesPerChunk = 22;
+  // Meta bytes of the request per chunk, without its key.
+  static constexpr size_t kMetaBytesPerChunk = 24;
 
  private:
   PutCall(std::shared_ptr<Operation> operation, const StoreTable::Link& link, PutBatch batch,

@@ -5,6 +5,7 @@
 //   3. One or more Put requests per store, as the budget of bytes in flight allows.
 //   4. What failed for a reason that another try can cure (the store is gone) is placed again
 //      under the same operation id after a short while, until the deadline.
+//   A replace differs in this: what is there is sent as well, to the store that has it.
 //   5. With wait_visible: ask until lookups see every chunk.
 #ifndef CISTERN_CLIENT_PUT_OP_H_
 #define CISTERN_CLIENT_PUT_OP_H_
@@ -35,6 +36,8 @@ class PutOp final : public Operation {
  private:
   void Begin() override;
   void CheckItems();
+  // Empty: the item's key is what it must be. Else why not.
+  std::string CheckKey(const PutItem& item) const;
   void FindDoubles();
 
   void Place();
@@ -75,6 +78,8 @@ class PutOp final : public Operation {
   // Where an item's key stands a second time: the first item; empty when no key does.
   std::vector<uint32_t> first_of_;
   std::vector<LocalStore> targets_;  // per item
+  std::vector<uint64_t> mutations_;  // per item, of mutable namespaces: with its target
+  size_t longest_key_ = 0;           // of namespaces that keep keys
 
   StepCount step_;
   std::vector<uint32_t> todo_;  // of the round under way, in the caller's order

@@ -32,6 +32,7 @@ void StoreTable::Learn(const wire::StoreDirectory& directory) {
       by_index->resize(entry.index() + 1, LocalStore(LocalStore::kNone));
     }
     (*by_index)[entry.index()] = local;
+    stores_[local.value].serving = entry.serving();
     LearnStoreLocked(entry, &stores_[local.value]);
   }
   by_index_ = std::move(by_index);
@@ -101,6 +102,18 @@ std::string StoreTable::NameOf(LocalStore store) const {
 size_t StoreTable::size() const {
   MutexLock lock(mutex_);
   return stores_.size();
+}
+
+std::vector<StoreTable::Listed> StoreTable::Stores() const {
+  std::vector<Listed> listed;
+  MutexLock lock(mutex_);
+  for (const LocalStore local : *by_index_) {
+    if (!local.known()) continue;
+    listed.push_back({stores_[local.value].id, local, stores_[local.value].serving});
+  }
+  std::sort(listed.begin(), listed.end(),
+            [](const Listed& a, const Listed& b) { return a.id.view() < b.id.view(); });
+  return listed;
 }
 
 absl::StatusOr<StoreTable::Link> StoreTable::Connect(LocalStore store, const NamespaceBinding& ns) {

@@ -60,6 +60,13 @@ class StoreTable {
   // For people: "127.0.0.1:7610", or the id.
   std::string NameOf(LocalStore store) const;
   size_t size() const;
+  // The stores of the newest directory, in order of their ids.
+  struct Listed {
+    StoreId id;
+    LocalStore store;
+    bool serving = false;
+  };
+  std::vector<Listed> Stores() const;
 
   struct Link {
     std::shared_ptr<transport::Channel> channel;
@@ -81,6 +88,7 @@ class StoreTable {
     std::string host;
     uint16_t port = 0;
     uint64_t incarnation = 0;
+    bool serving = false;
     std::shared_ptr<transport::Channel> channel;
     BindList binds;
   };

@@ -234,6 +234,7 @@ std::string RenderNamespaces(const admin::StatsReply& reply) {
                {"verify"},
                {"part", Align::kRight},
                {"ttl", Align::kRight},
+               {"options"},
                {"fingerprint"}});
   for (const admin::NamespaceStats& ns : reply.namespaces()) {
     table.AddRow(
@@ -241,7 +242,7 @@ std::string RenderNamespaces(const admin::StatsReply& reply) {
          Count(ns.chunk_count()), Bytes(ns.payload_bytes()), ns.verify(),
          ns.part_bytes() == 0 ? "auto" : Bytes(ns.part_bytes()),
          ns.ttl_ms() == 0 ? "none" : Elapsed(absl::Milliseconds(static_cast<int64_t>(ns.ttl_ms()))),
-         Printable(ns.fingerprint())});
+         ns.options().empty() ? "-" : ns.options(), Printable(ns.fingerprint())});
   }
   std::string out = table.ToString("  ");
   const bool conflict = std::any_of(reply.namespaces().begin(), reply.namespaces().end(),
