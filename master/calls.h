@@ -144,8 +144,7 @@ class PlaceCall {
   bool Start(PoolState& pool);
   void FindSlice(PoolState& pool, MonoTime now);
   bool SetPresent(PoolState& pool, size_t chunk, EntryIndex entry, MonoTime now);
-  // Mutable namespaces: a chunk stays in the store that has it. False: none that can be reached has
-  // it; those that have and cannot are distrusted.
+  // Mutable namespaces: a chunk stays in the store that has it. False: none with a session has it.
   bool StayInStore(PoolState& pool, size_t chunk, EntryIndex entry, MonoTime now);
   void Decide(PoolState& pool, MonoTime now);
   void AssignSlice(PoolState& pool, MonoTime now);

@@ -18,6 +18,24 @@ bool OnHost(const Store& store, const BootId& host) {
                      [&host](const wire::Endpoint& e) { return e.boot_id() == host.view(); });
 }
 
+// The chunk is written anew in `store`: whoever had it, or was to get it, and is away, must not come
+// back with older bytes.
+void DistrustOthers(PoolState& pool, const ChunkName& name, StoreIndex placed_before,
+                    StoreIndex store, uint64_t mutation) {
+  const auto distrust = [&](StoreIndex index) {
+    Store* other = pool.stores.at(index);
+    if (index == store || other == nullptr || pool.SessionOf(*other) != nullptr) return;
+    Distrust(*other, mutation);
+  };
+  distrust(placed_before);
+  const EntryIndex entry = pool.index.Find(name.id, name.shard);
+  if (entry.none()) return;
+  pool.index.ForEachReplica(entry, [&](const ReplicaSlot& slot) {
+    distrust(slot.store());
+    return true;
+  });
+}
+
 // The stores that can take chunks now.
 std::vector<PlacementCandidate> Candidates(PoolState& pool, const BootId& host, MonoTime now) {
   std::vector<PlacementCandidate> out;
@@ -137,14 +155,8 @@ bool PlaceCall::StayInStore(PoolState& pool, size_t chunk, EntryIndex entry, Mon
   Store* holder = nullptr;
   pool.index.ForEachReplica(entry, [&](const ReplicaSlot& slot) {
     Store& store = *pool.stores.at(slot.store());
-    if (pool.stores.Placeable(store)) {
-      holder = &store;
-    } else if (pool.SessionOf(store) == nullptr) {
-      Distrust(store, reply_.mutation());
-    } else {
-      holder =
-          &store;  // silent for a while, but not gone: only there can the old bytes be replaced
-    }
+    // Silent for a while, but not gone: only there can the old bytes be replaced.
+    if (pool.SessionOf(store) != nullptr) holder = &store;
     return holder == nullptr;
   });
   if (holder == nullptr) return false;
@@ -203,9 +215,7 @@ void PlaceCall::Assign(PoolState& pool, size_t chunk, MonoTime now) {
     ++pool.counters.place_in_progress;
     return;
   }
-  if (placed != nullptr && mutable_ && pool.SessionOf(*pool.stores.at(placed->store)) == nullptr) {
-    Distrust(*pool.stores.at(placed->store), reply_.mutation());
-  }
+  const StoreIndex before = placed == nullptr ? StoreIndex(StoreIndex::kNone) : placed->store;
   if (runs_.empty()) return Refuse(pool, chunk, "no store is serving with room for it");
   const StoreIndex store = NextStore(pool, ExtentBytesFor(lengths_[chunk]), now);
   if (store.value == StoreIndex::kNone) {
@@ -215,6 +225,7 @@ void PlaceCall::Assign(PoolState& pool, size_t chunk, MonoTime now) {
     return Refuse(pool, chunk, "too many chunks are being put at once");
   }
   SetStore(chunk, store);
+  if (mutable_) DistrustOthers(pool, name, before, store, reply_.mutation());
 }
 
 // The store whose turn it is: contiguous runs, each until its share is used up; the last one takes
