@@ -143,6 +143,19 @@ TEST_F(MutableChunksTest, ReplaceGoesToTheStoreThatHasTheChunk) {
   EXPECT_GT(Place(1, true).mutation(), reply.mutation());
 }
 
+TEST_F(MutableChunksTest, RoomForTheNewBytesIsNotMadeOfTheOldOnes) {
+  announced_ = 0;
+  const SessionId a = t_.Connect(0, 4 * kLength);
+  // Three quarters full, and a fourth chunk to come: above the high watermark.
+  for (uint64_t n = 1; n <= 3; ++n) {
+    ASSERT_OK(Tell(a, n, {.id = n, .version = n, .mutation = n}));
+  }
+  EXPECT_EQ(StoreOf(Place(1, true)), 0);
+  // The oldest is chunk 1 itself: the next one goes.
+  EXPECT_EQ(t_.Evicted(a), std::vector{TestId(2)});
+  EXPECT_EQ(Lookup(1), 0);
+}
+
 TEST_F(MutableChunksTest, ReplaceInAnImmutableNamespaceIsRefused) {
   wire::PlaceRequest request;
   request.set_map_version(1);

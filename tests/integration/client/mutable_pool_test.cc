@@ -127,6 +127,17 @@ TEST_F(MutablePoolTest, ReplaceIsRefusedWhereChunksAreImmutableAndTwiceInABatch)
   EXPECT_THAT(result.message, HasSubstr("same key"));
 }
 
+TEST_F(MutablePoolTest, WithoutRoomForASecondCopyTheOldBytesStay) {
+  ASSERT_OK_AND_ASSIGN(ns_, client_->OpenNamespace("mutable", "v1", {.mutable_chunks = true}));
+  constexpr uint64_t kLarge = 40 << 20;  // of a store's 64 MiB
+  ASSERT_EQ(Put("large", 1, kLarge, Visible()), ChunkCode::kOk) << message_;
+  PutOptions options = Replacing();
+  options.deadline = absl::Seconds(10);
+  EXPECT_EQ(Put("large", 2, kLarge, options), ChunkCode::kResourceExhausted) << message_;
+  ASSERT_EQ(Get("large", kLarge), ChunkCode::kOk) << message_;
+  EXPECT_TRUE(Brought(1, kLarge));
+}
+
 TEST_F(MutablePoolTest, ReadersSeeWholeValuesAndNoneOlderThanAcknowledged) {
   constexpr int kRounds = 60;
   std::atomic<uint64_t> acknowledged{0};
