@@ -145,9 +145,9 @@ void FormatNamespace(const NamespaceView& ns, admin::NamespaceStats* out) {
                                                              : "always");
 }
 
-void FormatSegment(const StoreView& store, const wire::SegmentInfo& segment,
+void FormatSegment(const std::string& store, const wire::SegmentInfo& segment,
                    admin::SegmentStats* out) {
-  out->set_store(store.name);
+  out->set_store(store);
   out->set_segment_id(HexOf(segment.segment_id()));
   out->set_tier(TierNames(segment.tier()));
   out->set_bytes(segment.bytes());
@@ -158,6 +158,10 @@ void FormatSegment(const StoreView& store, const wire::SegmentInfo& segment,
   out->set_headers_used(segment.headers_used());
   out->set_path(segment.path());
   out->set_persistent(segment.persistent());
+  out->set_name(segment.name());
+  out->set_state(segment.unmounting() ? "unmounting" : "mounted");
+  out->set_huge_pages(segment.huge_pages());
+  out->set_huge_bytes(segment.huge_bytes());
 }
 
 void FormatPool(const PoolView& pool, const std::vector<StoreView>& stores, admin::PoolStats* out) {

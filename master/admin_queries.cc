@@ -2,7 +2,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "base/string_view.h"
 #include "master/evictor.h"
 #include "master/master_core.h"
 #include "master/pool_state.h"
@@ -48,6 +50,26 @@ Store* OldestStore(PoolState& pool, MonoTime now, const std::vector<StoreIndex>&
     }
   }
   return oldest;
+}
+
+// By name, id in hex, or number.
+absl::StatusOr<Store*> FindStore(PoolState& pool, std::string_view name) {
+  std::vector<std::string> names;
+  Store* found = nullptr;
+  for (const auto& store : pool.stores.all()) {
+    if (store->forgotten) continue;
+    names.push_back(store->name);
+    if (store->id.ToHex() == name || absl::StrCat(store->index.value) == name) return store.get();
+    if (store->name != name) continue;
+    if (found != nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("several stores are called '", store->name,
+                                                     "': say which by its id or number"));
+    }
+    found = store.get();
+  }
+  if (found != nullptr) return found;
+  return absl::NotFoundError(absl::StrCat("no store is called '", AbslView(name),
+                                          "'; there are: ", absl::StrJoin(names, ", ")));
 }
 
 }  // namespace
@@ -133,6 +155,27 @@ absl::StatusOr<ChunkView> MasterCore::StatChunk(NamespaceIndex ns, const KeyId& 
 
 NamespaceIndex MasterCore::FindNamespace(std::string_view tenant, std::string_view name) const {
   return pool_->namespaces.FindByName(tenant, name);
+}
+
+bool MasterCore::InSession(SessionId session) const {
+  const auto it = pool_->sessions.find(session);
+  return it != pool_->sessions.end() && !it->second->ended();
+}
+
+absl::StatusOr<MasterCore::Commanded> MasterCore::QueueSegmentCommand(
+    std::string_view name, const wire::SegmentCommand& command) {
+  CISTERN_ASSIGN_OR_RETURN(Store* const store, FindStore(*pool_, name));
+  SessionCore* const session = pool_->SessionOf(*store);
+  if (session == nullptr || session->ended()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("store ", store->name, " is not in session with the master"));
+  }
+  if (!session->CanCommand()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("store ", store->name, " has not taken earlier commands yet; try again"));
+  }
+  session->QueueSegmentCommand(*pool_, command);
+  return Commanded{session->id(), store->name};
 }
 
 MasterCore::Evicted MasterCore::EvictSlice(NamespaceIndex ns, uint64_t max_bytes, uint64_t* page,

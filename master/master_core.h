@@ -86,6 +86,18 @@ class MasterCore {
   const absl::Status& fenced() const;
   Epoch epoch() const;
 
+  // Whether this session is still open.
+  bool InSession(SessionId session) const;
+  // Tells a store (its name, id in hex, or number) what to do with its segments. NotFound names the
+  // stores there are. InvalidArgument: several have that name. FailedPrecondition: it is not in
+  // session. ResourceExhausted: it does not take what it is sent.
+  struct Commanded {
+    SessionId session;
+    std::string store;  // its name
+  };
+  absl::StatusOr<Commanded> QueueSegmentCommand(std::string_view store,
+                                                const wire::SegmentCommand& command);
+
   // --- Time. Call Tick every 10 to 50 ms: acks, watermarks, leases, in-progress entries, stores'
   // silence. Bounded work.
   void Tick(MonoTime now, absl::Time wall);

@@ -18,6 +18,7 @@
 #include "master/core_driver.h"
 #include "master/frame_service.h"
 #include "master/pool_folder.h"
+#include "master/segment_commands.h"
 #include "master/session_service.h"
 #include "master/settings.h"
 #include "master/ticker.h"
@@ -72,8 +73,9 @@ class Daemon final : public MasterDaemon {
         identity_(IdentityOf(options_.token, pool_id())),
         driver_(DriverOptions(options_.config, state_->pool()), *state_, *options_.clock),
         frames_(FrameService::Options(), driver_, *state_),
+        segment_commands_(driver_),
         sessions_(SessionOptions(), driver_, *state_),
-        admin_(AdminOptions(), driver_, *state_) {
+        admin_(AdminOptions(), driver_, *state_, segment_commands_) {
     driver_.SetOutput(&sessions_);
   }
   ~Daemon() override { Stop(); }
@@ -90,7 +92,7 @@ class Daemon final : public MasterDaemon {
   void Stop() override;
 
  private:
-  SessionService::Options SessionOptions() const;
+  SessionService::Options SessionOptions();
   AdminService::Options AdminOptions();
   absl::Status ListenForClients();
   absl::Status ListenForStores();
@@ -100,6 +102,7 @@ class Daemon final : public MasterDaemon {
   const transport::LocalIdentity identity_;
   CoreDriver driver_;
   FrameService frames_;
+  SegmentCommands segment_commands_;
   SessionService sessions_;
   AdminService admin_;
   std::unique_ptr<transport::WireServer> wire_;
@@ -107,11 +110,14 @@ class Daemon final : public MasterDaemon {
   std::optional<Ticker> ticker_;
 };
 
-SessionService::Options Daemon::SessionOptions() const {
+SessionService::Options Daemon::SessionOptions() {
   SessionService::Options options;
   options.identity = identity_;
   options.handshake_timeout =
       absl::Milliseconds(static_cast<int64_t>(options_.config.handshake_timeout_ms()));
+  options.on_segment_done = [this](SessionId session, wire::SegmentDone& done) {
+    segment_commands_.OnAnswer(session, done);
+  };
   options.on_fenced = options_.on_fatal;
   return options;
 }
@@ -138,6 +144,7 @@ absl::Status Daemon::StartServing() {
   ticker_.emplace(Ticker::Options(), driver_, [this] {
     sessions_.Sweep();
     admin_.Sweep();
+    segment_commands_.Sweep();
   });
   return absl::OkStatus();
 }
@@ -193,6 +200,7 @@ void Daemon::Stop() {
   if (wire_ != nullptr) wire_->Stop();
   sessions_.Close();
   admin_.Close();
+  segment_commands_.Close();
   driver_.Close();
   if (control_ != nullptr) control_->Stop(kStopGrace);
   ticker_.reset();

@@ -365,6 +365,12 @@ void SessionCore::QueueEpochChanged(Epoch epoch) {
   Queue().mutable_epoch_changed()->set_epoch(epoch.value);
 }
 
+void SessionCore::QueueSegmentCommand(const PoolState& pool, const wire::SegmentCommand& command) {
+  wire::SegmentCommand& queued = *Queue().mutable_segment_command();
+  queued = command;
+  queued.set_epoch(pool.epoch.value);
+}
+
 void SessionCore::QueueError(const absl::Status& status) {
   wire::ErrorReply& error = *Queue().mutable_error();
   error.set_code(static_cast<uint32_t>(status.code()));

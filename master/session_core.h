@@ -75,6 +75,8 @@ class SessionCore {
                   wire::Cause cause);
   void QueueDropNamespace(PoolState& pool, const NamespaceId& ns);
   void QueueEpochChanged(Epoch epoch);
+  // Precondition: CanCommand().
+  void QueueSegmentCommand(const PoolState& pool, const wire::SegmentCommand& command);
   // The last message of this session.
   void QueueError(const absl::Status& status);
   void QueueAckIfDue(bool now);

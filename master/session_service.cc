@@ -73,6 +73,12 @@ void SessionService::OnStreamMessage(SessionStream& stream, wire::StoreMessage& 
       status = OnHello(stream, state, message);
       break;
     case StreamState::Step::kOpen:
+      if (message.has_segment_done()) {
+        if (options_.on_segment_done) {
+          options_.on_segment_done(state.session, *message.mutable_segment_done());
+        }
+        return;
+      }
       status = OnRecords(state, message);
       break;
     case StreamState::Step::kEnded:

@@ -46,6 +46,8 @@ class SessionService final : public wire::StoreSession::CallbackService,
     absl::Duration close_timeout = absl::Seconds(1);
     size_t max_streams = 16'384;
     SessionStream::Limits stream;
+    // A store's answer to a SegmentCommand.
+    std::function<void(SessionId, wire::SegmentDone&)> on_segment_done;
     // This master must stop: a store is in session with a master of a higher epoch.
     std::function<void(const absl::Status&)> on_fenced;
   };

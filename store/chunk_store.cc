@@ -43,8 +43,21 @@ absl::StatusOr<std::unique_ptr<ChunkStore>> ChunkStore::Create(
     const ChunkStoreOptions& options, std::vector<std::unique_ptr<Segment>> segments,
     std::unique_ptr<VersionCeiling> versions, absl::Time now) {
   if (segments.empty()) return absl::InvalidArgumentError("a store needs a segment");
+  if (segments.size() > kMaxSegments) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a store has at most ", kMaxSegments, " segments"));
+  }
   uint64_t headers = 0;
-  for (const auto& segment : segments) headers += segment->layout().header_count;
+  absl::flat_hash_map<SegmentId, const Segment*> ids;
+  for (const auto& segment : segments) {
+    headers += segment->layout().header_count;
+    const auto [same, fresh] = ids.try_emplace(segment->id(), segment.get());
+    if (!fresh) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "segments ", same->second->path(), " and ", segment->path(), " have the same id ",
+          segment->id().ToHex(), ": one is a copy of the other; remove one of the files"));
+    }
+  }
   if (headers >= ChunkTable::kNone) {
     return absl::InvalidArgumentError(
         "the segments have more than 2^32 headers; raise expected_chunk_bytes");
@@ -67,7 +80,7 @@ ChunkStore::ChunkStore(const ChunkStoreOptions& options,
   for (auto& segment : segments) {
     const uint32_t count = segment->layout().header_count;
     capacity_bytes_ += segment->layout().payload_bytes();
-    segments_.emplace_back(std::move(segment), first_entry);
+    segments_.push_back(std::make_unique<SegmentState>(std::move(segment), first_entry));
     first_entry += count;
   }
 }
@@ -84,7 +97,7 @@ void ChunkStore::Recover(absl::Time now) {
   const uint64_t now_ms = static_cast<uint64_t>(std::max<int64_t>(0, absl::ToUnixMillis(now)));
   std::vector<ScannedHeader> scanned;
   for (uint32_t i = 0; i < segments_.size(); ++i) {
-    SegmentState& state = segments_[i];
+    SegmentState& state = *segments_[i];
     RecoverNamespacesLocked(i);
     std::vector<HeaderTable::Found> found;
     const HeaderTable::ScanCounts counts = state.headers.Scan(PayloadRange(*state.segment), &found);
@@ -96,8 +109,8 @@ void ChunkStore::Recover(absl::Time now) {
   for (const ScannedHeader& s : scanned) versions_->Saw(s.found.fields.version);
   const auto drop = [&](const ScannedHeader& s) {
     mutex_.AssertHeld();
-    segments_[s.segment].headers.Free(s.found.index);
-    segments_[s.segment].headers.Recycle(s.found.index);
+    segments_[s.segment]->headers.Free(s.found.index);
+    segments_[s.segment]->headers.Recycle(s.found.index);
   };
   const auto unwanted = std::partition(scanned.begin(), scanned.end(), [&](const ScannedHeader& s) {
     mutex_.AssertHeld();
@@ -114,13 +127,13 @@ void ChunkStore::Recover(absl::Time now) {
   for (const ScannedHeader& s : resolved.kept) used[s.segment].push_back(s.found.fields.extent);
   for (uint32_t i = 0; i < segments_.size(); ++i) {
     // ResolveScan left no overlap and Scan nothing out of range.
-    CISTERN_CHECK(segments_[i].extents.Rebuild(std::move(used[i])).ok());
+    CISTERN_CHECK(segments_[i]->extents.Rebuild(std::move(used[i])).ok());
   }
   for (const ScannedHeader& s : resolved.kept) EnterRecoveredLocked(s);
 }
 
 void ChunkStore::RecoverNamespacesLocked(uint32_t segment) {
-  SegmentState& state = segments_[segment];
+  SegmentState& state = *segments_[segment];
   const absl::Span<NamespaceSlot> slots = state.segment->namespace_slots();
   for (uint32_t i = static_cast<uint32_t>(slots.size()); i-- > 0;) {
     bool damaged = false;
@@ -155,7 +168,7 @@ bool ChunkStore::KeepsLocked(const HeaderFields& fields, uint64_t now_ms) {
 
 void ChunkStore::EnterRecoveredLocked(const ScannedHeader& scanned) {
   const HeaderFields& f = scanned.found.fields;
-  const uint32_t entry = segments_[scanned.segment].first_entry + scanned.found.index.value;
+  const uint32_t entry = segments_[scanned.segment]->first_entry + scanned.found.index.value;
   const uint32_t ns = namespace_by_id_.at(f.namespace_id);
   ChunkEntry& e = table_.at(entry);
   e.set_name(f.name, ns);
@@ -165,7 +178,7 @@ void ChunkStore::EnterRecoveredLocked(const ScannedHeader& scanned) {
   e.expiry_unix_s =
       static_cast<uint32_t>(std::min<uint64_t>((f.expiry_unix_ms + 999) / 1000, 0xFFFFFFFF));
   e.state = ChunkEntry::State::kCommitted;
-  segments_[scanned.segment].NoteExtent(f.extent, entry);
+  segments_[scanned.segment]->NoteExtent(f.extent, entry);
   table_.Link(entry);
   table_.PushYoungest(entry);
   if (e.expiry_unix_s != 0) expiries_.Add(e.expiry_unix_s, {entry, f.version});
@@ -281,10 +294,11 @@ uint64_t ChunkStore::DropNamespace(const NamespaceId& id) {
     // Commits take their version under this mutex, so every chunk committed so far is below it.
     valid_from = versions_->Peek();
     namespaces_[ns].record.valid_from = valid_from;
-    for (SegmentState& segment : segments_) {
-      const auto slot = segment.namespace_slot.find(ns);
-      if (slot == segment.namespace_slot.end()) continue;
-      WriteNamespaceSlot(namespaces_[ns].record, &segment.segment->namespace_slots()[slot->second]);
+    for (const auto& segment : segments_) {
+      const auto slot = segment->namespace_slot.find(ns);
+      if (slot == segment->namespace_slot.end()) continue;
+      WriteNamespaceSlot(namespaces_[ns].record,
+                         &segment->segment->namespace_slots()[slot->second]);
     }
   }
   uint64_t removed = 0;
@@ -305,9 +319,9 @@ uint64_t ChunkStore::DropNamespace(const NamespaceId& id) {
 }
 
 size_t ChunkStore::SegmentNumberLocked(uint32_t entry) const {
-  const auto it =
-      std::upper_bound(segments_.begin(), segments_.end(), entry,
-                       [](uint32_t e, const SegmentState& s) { return e < s.first_entry; });
+  const auto it = std::upper_bound(
+      segments_.begin(), segments_.end(), entry,
+      [](uint32_t e, const std::unique_ptr<SegmentState>& s) { return e < s->first_entry; });
   return static_cast<size_t>(it - segments_.begin()) - 1;
 }
 

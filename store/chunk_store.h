@@ -242,6 +242,32 @@ class ChunkStore {
   // Returns how many. Puts under way that commit later are not part of it.
   uint64_t DropNamespace(const NamespaceId& id);
 
+  // --- Segments (chunk_store_segments.cc). One caller at a time. ---
+  static constexpr size_t kMaxSegments = 64;
+  // Puts go there from now on. InvalidArgument: it was attached, not made new: what it held may
+  // have been removed for good meanwhile. FailedPrecondition: one of this id is here.
+  // ResourceExhausted: too many segments or headers.
+  absl::Status AddSegment(std::unique_ptr<Segment> segment);
+  // No put goes there any more. NotFound; FailedPrecondition: it is the last that takes puts.
+  // OK when it is being unmounted already.
+  absl::Status BeginUnmount(const SegmentId& id);
+  // Puts go there again. NotFound.
+  absl::Status CancelUnmount(const SegmentId& id);
+  struct Drained {
+    uint64_t chunks = 0;  // evicted by this call, and the bytes of their extents
+    uint64_t bytes = 0;
+    uint32_t held = 0;       // headers still in use: not looked at yet, being read or being written
+    bool pass_done = false;  // every chunk was looked at: wait a little before the next call
+  };
+  // Evicts (CAUSE_UNMOUNTED) some of the chunks of a segment that is being unmounted: one short
+  // hold of the mutex. What is being read goes when its last reader does, what is being written
+  // once it is committed: call again while `held` is not 0. NotFound; FailedPrecondition: it is not
+  // being unmounted.
+  absl::StatusOr<Drained> DrainSlice(const SegmentId& id);
+  // Takes the segment out; the memory is the caller's to give back. FailedPrecondition: something
+  // is held there, or it is not being unmounted. NotFound.
+  absl::StatusOr<std::unique_ptr<Segment>> TakeSegment(const SegmentId& id);
+
   // --- Puts ---
   uint64_t NewBatch();
   // Answers item by item; answers.size() == items.size(), their slots empty. Never evicts by
@@ -325,6 +351,8 @@ class ChunkStore {
     absl::btree_map<uint32_t, Neighbour> by_address;
     void NoteExtent(const Extent& extent, uint32_t entry);
     void ForgetExtent(const Extent& extent);
+    bool draining = false;      // takes no puts; goes when it is empty
+    uint32_t drain_cursor = 0;  // in by_address: where the next slice goes on
     absl::flat_hash_map<uint32_t, uint32_t> namespace_slot;  // namespace index -> slot
     std::vector<uint32_t> free_slots;
   };
@@ -351,11 +379,14 @@ class ChunkStore {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   size_t SegmentNumberLocked(uint32_t entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   SegmentState& SegmentOfLocked(uint32_t entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return segments_[SegmentNumberLocked(entry)];
+    return *segments_[SegmentNumberLocked(entry)];
   }
   const SegmentState& SegmentOfLocked(uint32_t entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return segments_[SegmentNumberLocked(entry)];
+    return *segments_[SegmentNumberLocked(entry)];
   }
+  absl::Status EnterSegmentLocked(std::unique_ptr<Segment> segment)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  SegmentState* FindSegmentLocked(const SegmentId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   HeaderIndex HeaderOf(const SegmentState& segment, uint32_t entry) const {
     return HeaderIndex(entry - segment.first_entry);
   }
@@ -395,13 +426,14 @@ class ChunkStore {
   RecordLog log_;
 
   mutable Mutex mutex_;
-  std::vector<SegmentState> segments_ ABSL_GUARDED_BY(mutex_);
+  // By first_entry. Numbers of a segment that went are taken by one that comes.
+  std::vector<std::unique_ptr<SegmentState>> segments_ ABSL_GUARDED_BY(mutex_);
   ChunkTable table_ ABSL_GUARDED_BY(mutex_);
   ExpiryIndex expiries_ ABSL_GUARDED_BY(mutex_);
   std::vector<NamespaceState> namespaces_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<NamespaceId, uint32_t> namespace_by_id_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_batch_ ABSL_GUARDED_BY(mutex_) = 1;
-  uint64_t capacity_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t capacity_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of the segments that take puts
   uint64_t inflight_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t inflight_chunks_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t committed_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

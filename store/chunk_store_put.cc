@@ -143,7 +143,9 @@ void ChunkStore::ReserveLocked(NamespaceIndex ns, const PutItem& item, const Put
   SegmentState* best = nullptr;
   bool can_ever_fit = false;
   bool headers_short = false;
-  for (SegmentState& s : segments_) {
+  for (const auto& state : segments_) {
+    SegmentState& s = *state;
+    if (s.draining) continue;
     can_ever_fit |= bytes <= s.extents.capacity_bytes();
     if (!s.extents.Fits(bytes)) continue;
     if (s.headers.full()) {

@@ -122,8 +122,8 @@ bool ChunkStore::RoomMadeLocked(const EvictResult& so_far, uint64_t bytes,
                                 uint64_t extent_bytes) const {
   if (so_far.bytes < bytes) return false;
   if (extent_bytes == 0) return true;
-  return std::any_of(segments_.begin(), segments_.end(), [&](const SegmentState& s) {
-    return !s.headers.full() && s.extents.Fits(extent_bytes);
+  return std::any_of(segments_.begin(), segments_.end(), [&](const auto& s) {
+    return !s->draining && !s->headers.full() && s->extents.Fits(extent_bytes);
   });
 }
 
@@ -200,7 +200,9 @@ EvictResult ChunkStore::EvictSelf(uint64_t bytes, uint64_t extent_bytes, wire::C
       ChunkEntry& e = table_.at(entry);
       const bool sparing = looks < 4 * result.chunks + kSparingLooks;
       if (!sparing && ++looks_without_sparing > table_.listed_count()) return result;
-      if (!EvictableLocked(e, now_s) || (sparing && e.touched)) {
+      // What lies in a segment that is being unmounted goes anyway, and makes no room.
+      const bool may_go = !SegmentOfLocked(entry).draining && EvictableLocked(e, now_s);
+      if (!may_go || (sparing && e.touched)) {
         e.touched = false;
         table_.RemoveFromList(entry);
         table_.PushYoungest(entry);
@@ -219,7 +221,7 @@ uint64_t ChunkStore::ReserveDeficit() const {
   const uint64_t reserve =
       static_cast<uint64_t>(options_.reserve_share * static_cast<double>(capacity_bytes_));
   uint64_t free = 0;
-  for (const SegmentState& s : segments_) free += s.extents.free_bytes();
+  for (const auto& s : segments_) free += s->draining ? 0 : s->extents.free_bytes();
   return free >= reserve ? 0 : reserve - free;
 }
 

@@ -17,19 +17,29 @@ void ChunkStore::Usage(absl::Time now, wire::TierUsage* out) const {
   uint64_t free = 0;
   uint64_t largest = 0;
   uint64_t headers_used = 0;
-  for (const SegmentState& s : segments_) {
-    free += s.extents.free_bytes();
-    largest = std::max(largest, s.extents.largest_free_bytes());
-    headers_used += s.headers.used();
+  uint64_t headers = 0;
+  uint64_t capacity = capacity_bytes_;
+  for (const auto& s : segments_) {
+    headers_used += s->headers.used();
+    if (s->draining) {
+      // Shrinks with what it still holds: neither does the store look overfull at once, nor has it
+      // room that no put can have.
+      capacity += s->extents.capacity_bytes() - s->extents.free_bytes();
+      headers += s->headers.used();
+      continue;
+    }
+    headers += s->headers.count();
+    free += s->extents.free_bytes();
+    largest = std::max(largest, s->extents.largest_free_bytes());
   }
   out->set_tier(wire::TIER_DRAM);
-  out->set_capacity_bytes(capacity_bytes_);
-  out->set_used_bytes(capacity_bytes_ - free);
+  out->set_capacity_bytes(capacity);
+  out->set_used_bytes(capacity - free);
   out->set_committed_bytes(committed_bytes_);
   out->set_payload_bytes(payload_bytes_);
   out->set_chunk_count(table_.listed_count());
   out->set_largest_free_extent_bytes(largest);
-  out->set_header_count(table_.capacity());
+  out->set_header_count(headers);
   out->set_headers_used(headers_used);
   const uint32_t oldest = table_.oldest();
   int64_t age_s = 0;
@@ -43,7 +53,8 @@ void ChunkStore::Usage(absl::Time now, wire::TierUsage* out) const {
 
 void ChunkStore::SegmentInfos(std::vector<wire::SegmentInfo>* out) const {
   MutexLock lock(mutex_);
-  for (const SegmentState& s : segments_) {
+  for (const auto& state : segments_) {
+    const SegmentState& s = *state;
     wire::SegmentInfo& info = out->emplace_back();
     info.set_segment_id(s.segment->id().bytes.data(), s.segment->id().bytes.size());
     info.set_tier(wire::TIER_DRAM);
@@ -55,6 +66,10 @@ void ChunkStore::SegmentInfos(std::vector<wire::SegmentInfo>* out) const {
     info.set_headers_used(s.headers.used());
     info.set_path(s.segment->path());
     info.set_persistent(s.segment->persistent());
+    info.set_name(s.segment->name());
+    info.set_unmounting(s.draining);
+    info.set_huge_pages(HugePagesName(s.segment->huge_pages()));
+    info.set_huge_bytes(s.segment->huge_bytes());
   }
 }
 
@@ -87,11 +102,10 @@ uint64_t ChunkStore::inflight_bytes() const {
 
 bool ChunkStore::AllFree() const {
   MutexLock lock(mutex_);
-  const bool segments_free =
-      std::all_of(segments_.begin(), segments_.end(), [](const SegmentState& s) {
-        return s.headers.used() == 0 && s.extents.free_bytes() == s.extents.capacity_bytes() &&
-               s.extents.free_extent_count() == 1;
-      });
+  const bool segments_free = std::all_of(segments_.begin(), segments_.end(), [](const auto& s) {
+    return s->headers.used() == 0 && s->extents.free_bytes() == s->extents.capacity_bytes() &&
+           s->extents.free_extent_count() == 1;
+  });
   const bool namespaces_empty =
       std::all_of(namespaces_.begin(), namespaces_.end(), [](const NamespaceState& ns) {
         return ns.chunk_count == 0 && ns.payload_bytes == 0 && ns.writing_count == 0;

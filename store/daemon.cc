@@ -1,6 +1,5 @@
 #include "store/daemon.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/config.h"
 #include "base/daemon.h"
+#include "base/durable_file.h"
 #include "base/key_hash.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -18,7 +18,9 @@
 #include "store/data_service.h"
 #include "store/maintenance.h"
 #include "store/room_keeper.h"
-#include "store/segment.h"
+#include "store/segment_manager.h"
+#include "store/segment_manifest.h"
+#include "store/segment_set.h"
 #include "store/session_client.h"
 #include "store/store_session.h"
 #include "store/version_ceiling.h"
@@ -44,20 +46,7 @@ absl::StatusOr<PoolId> ReadPoolId(const std::string& data_dir) {
 }
 
 absl::Status WritePoolId(const std::string& data_dir, const PoolId& id) {
-  const std::string path = data_dir + "/pool";
-  const std::string temporary = path + ".new";
-  const std::string text = id.ToHex() + "\n";
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (fd < 0) return ErrnoStatus(errno, absl::StrCat("cannot write ", temporary));
-  const bool good = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-                    fdatasync(fd) == 0;
-  const int error = errno;
-  close(fd);
-  if (!good) return ErrnoStatus(error, absl::StrCat("cannot write ", temporary));
-  if (rename(temporary.c_str(), path.c_str()) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("cannot write ", path));
-  }
-  return absl::OkStatus();
+  return WriteFileDurably(data_dir, "pool", id.ToHex() + "\n");
 }
 
 // A store that starts for the first time learns its pool from the master, which proves the token.
@@ -83,28 +72,6 @@ absl::StatusOr<PoolId> LearnPoolId(const config::StoreConfig& config,
   return absl::CancelledError("stopped while waiting for the master");
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<Segment>>> OpenSegments(
-    const config::StoreConfig& config, const PoolId& pool_id, absl::Time now) {
-  CISTERN_RETURN_IF_ERROR(MakeDirs(config.segment_dir()));
-  std::vector<std::unique_ptr<Segment>> segments;
-  for (int i = 0; i < config.segment_size(); ++i) {
-    const config::SegmentConfig& entry = config.segment(i);
-    SegmentOptions options;
-    options.kind = entry.kind() == "memfd" ? SegmentKind::kMemfd : SegmentKind::kFile;
-    const std::string name = entry.name().empty() ? absl::StrCat("dram-", i) : entry.name();
-    options.path =
-        options.kind == SegmentKind::kMemfd ? name : absl::StrCat(config.segment_dir(), "/", name);
-    options.bytes = entry.size_bytes();
-    options.expected_chunk_bytes = config.expected_chunk_bytes();
-    options.pool_id = pool_id;
-    CISTERN_LOG(Info, "opening segment ", options.path, ", ", FormatSize(options.bytes));
-    absl::StatusOr<std::unique_ptr<Segment>> segment = Segment::Open(options, now);
-    if (!segment.ok()) return segment.status();
-    segments.push_back(*std::move(segment));
-  }
-  return segments;
-}
-
 class StoreDaemonImpl final : public StoreDaemon {
  public:
   StoreDaemonImpl(const config::StoreConfig& config, Clock& clock)
@@ -119,7 +86,7 @@ class StoreDaemonImpl final : public StoreDaemon {
 
  private:
   absl::Status MakeIdentity(const std::function<bool()>& stop);
-  absl::Status Recover();
+  absl::Status Recover(const std::function<bool()>& stop);
   void MakeParts();
   absl::Status Listen();
   wire::Endpoint OwnEndpoint() const;
@@ -129,9 +96,13 @@ class StoreDaemonImpl final : public StoreDaemon {
   Clock& clock_;
   transport::LocalIdentity identity_;
   std::atomic<uint64_t> got_bytes_{0};
+  SegmentPlace segment_place_;
+  std::vector<SegmentSpec> configured_segments_;
+  SegmentManifest manifest_;  // as found; the manager's from then on
   // In the order of their making; each borrows from those above it.
   std::unique_ptr<ChunkStore> chunks_;
   std::unique_ptr<RoomKeeper> room_;
+  std::unique_ptr<SegmentManager> segments_;  // its poke needs session_client_: started last
   std::unique_ptr<StoreSession> session_;
   std::unique_ptr<SessionClient> session_client_;
   std::unique_ptr<Maintenance> maintenance_;
@@ -143,10 +114,11 @@ absl::Status StoreDaemonImpl::Start(const std::function<bool()>& stop) {
   CISTERN_RETURN_IF_ERROR(MakeDirs(config_.data_dir()));
   if (!config_.run_dir().empty()) CISTERN_RETURN_IF_ERROR(MakeDirs(config_.run_dir()));
   CISTERN_RETURN_IF_ERROR(MakeIdentity(stop));
-  CISTERN_RETURN_IF_ERROR(Recover());
+  CISTERN_RETURN_IF_ERROR(Recover(stop));
   MakeParts();
   CISTERN_RETURN_IF_ERROR(Listen());
   session_->AddEndpoint(OwnEndpoint());
+  segments_->Start();
   session_client_->Start();
   maintenance_->Start();
   return absl::OkStatus();
@@ -170,15 +142,20 @@ absl::Status StoreDaemonImpl::MakeIdentity(const std::function<bool()>& stop) {
   return absl::OkStatus();
 }
 
-absl::Status StoreDaemonImpl::Recover() {
+absl::Status StoreDaemonImpl::Recover(const std::function<bool()>& stop) {
   VersionCeiling::Options options;
   options.data_dir = config_.data_dir();
   options.pool_id = identity_.pool_id;
   CISTERN_ASSIGN_OR_RETURN(std::unique_ptr<VersionCeiling> versions, VersionCeiling::Open(options));
   identity_.peer_id = std::string(versions->store_id().view());
   const absl::Time now = clock_.Wall();
-  CISTERN_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Segment>> segments,
-                           OpenSegments(config_, identity_.pool_id, now));
+  CISTERN_RETURN_IF_ERROR(MakeDirs(config_.segment_dir()));
+  segment_place_ = {config_.data_dir(), config_.segment_dir(), identity_.pool_id,
+                    config_.expected_chunk_bytes()};
+  CISTERN_ASSIGN_OR_RETURN(configured_segments_, ConfiguredSegments(config_));
+  CISTERN_ASSIGN_OR_RETURN(
+      std::vector<std::unique_ptr<Segment>> segments,
+      OpenSegments(segment_place_, configured_segments_, now, stop, &manifest_));
   ChunkStoreOptions store_options;
   store_options.max_inflight_bytes = config_.max_inflight_bytes();
   store_options.record_log_records = config_.record_log_records();
@@ -199,9 +176,21 @@ void StoreDaemonImpl::MakeParts() {
   room_options.self_evict_after = absl::Milliseconds(config_.self_evict_after_ms());
   room_ = std::make_unique<RoomKeeper>(*chunks_, clock_, room_options);
 
+  SegmentManager::Options segment_options;
+  segment_options.place = segment_place_;
+  segment_options.configured = configured_segments_;
+  segment_options.huge_pages = ParseHugePages(config_.huge_pages()).value_or(HugePages::kNever);
+  segment_options.poke = [this] { session_client_->Poke(); };
+  segments_ = std::make_unique<SegmentManager>(std::move(segment_options), std::move(manifest_),
+                                               *chunks_, clock_);
+
   StoreSession::Options session_options;
   session_options.name = config_.name();
   session_options.add_counters = [this](wire::StoreCounters* counters) { AddCounters(counters); };
+  session_options.segment_command = [this](const wire::SegmentCommand& command) {
+    segments_->Execute(command);
+  };
+  session_options.take_segment_done = [this] { return segments_->TakeDone(); };
   session_options.started_at = clock_.Mono();
   session_ = std::make_unique<StoreSession>(identity_, *chunks_, std::move(session_options));
   session_client_ = std::make_unique<SessionClient>(config_.master_address(), *session_, clock_);
@@ -271,6 +260,7 @@ std::string StoreDaemonImpl::endpoints_json() const {
 void StoreDaemonImpl::Stop() {
   // Calls first, so that nothing holds a chunk; then who works on the chunks.
   if (server_ != nullptr) server_->Stop();
+  if (segments_ != nullptr) segments_->Stop();
   if (maintenance_ != nullptr) maintenance_->Stop();
   if (session_client_ != nullptr) session_client_->Stop();
 }
@@ -287,13 +277,11 @@ absl::Status StoreDaemon::CheckConfig(const config::StoreConfig& config) {
         absl::StrCat("listen_address is ", config.listen_address(),
                      ": anything but loopback needs pool_token_file"));
   }
-  for (const config::SegmentConfig& segment : config.segment()) {
-    if (segment.name().find('/') != std::string::npos || segment.name() == "." ||
-        segment.name() == "..") {
-      return absl::InvalidArgumentError(
-          absl::StrCat("segment name '", segment.name(), "' must be a plain file name"));
-    }
+  if (static_cast<size_t>(config.segment_size()) > ChunkStore::kMaxSegments) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        config.segment_size(), " segments: a store has at most ", ChunkStore::kMaxSegments));
   }
+  CISTERN_RETURN_IF_ERROR(ConfiguredSegments(config).status());
   return absl::OkStatus();
 }
 

@@ -11,6 +11,7 @@
 #include "base/columns.h"
 #include "base/config.h"
 #include "base/digest.h"
+#include "base/fault.h"
 #include "base/key_hash.h"
 #include "base/test_util.h"
 #include "gmock/gmock.h"
@@ -337,6 +338,33 @@ TEST_F(StoreDaemonTest, FullStoreMakesRoomByItself) {
   EXPECT_TRUE(master_.WaitFor([&] { return master_.need_bytes() != 0; }));
 }
 
+TEST_F(StoreDaemonTest, WithoutAMasterItServesAndMakesRoomByItself) {
+  StartStore();  // it meets its pool
+  const TestChunk kept = Chunk(1, 100'000);
+  peer_->Put(ns_, {kept});
+  StopStore();
+  config::StoreConfig alone = Config();
+  alone.set_master_address("127.0.0.1:1");
+  ASSERT_OK_AND_ASSIGN(store_, StoreDaemon::Start(alone, Clock::Real(), [] { return false; }));
+  peer_ = std::make_unique<TestPeer>(store_->data_port(), kToken);
+  ASSERT_OK_AND_ASSIGN(ns_, peer_->Bind("model", "fp"));
+  EXPECT_EQ(peer_->Get(ns_, {kept}).payload.substr(8), kept.bytes);
+  for (uint8_t n = 2; n <= 31; ++n) {  // 15 MiB into a segment of 8
+    const wire::PutDone done = peer_->Put(ns_, {Chunk(n, 512 << 10)});
+    ASSERT_THAT(Statuses(done.statuses()), ElementsAre(0)) << int{n} << " " << done.message();
+  }
+  EXPECT_EQ(peer_->Get(ns_, {Chunk(31, 512 << 10)}).payload.substr(8), Chunk(31, 512 << 10).bytes);
+}
+
+TEST_F(StoreDaemonTest, PoolFileIsWrittenWholeOrNotAtAll) {
+  ASSERT_OK(ArmFault("base.durable_file.write:error"));
+  EXPECT_THAT(StoreDaemon::Start(Config(), Clock::Real(), [] { return false; }).status(),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr(dir_ / "data/pool")));
+  DisarmFaults();
+  StartStore();
+  EXPECT_EQ(ReadFile(dir_ / "data/pool"), master_.pool_id().ToHex() + "\n");
+}
+
 TEST_F(StoreDaemonTest, CommittedChunksAreBackAfterARestart) {
   StartStore();
   const TestChunk chunk = Chunk(1, 100'000);
@@ -436,6 +464,20 @@ TEST_F(StoreDaemonTest, WrongTokenIsRefused) {
   TestPeer stranger(store_->data_port(), "another token, as long as the real one");
   EXPECT_THAT(stranger.Bind("model", "fp").status(), StatusIs(absl::StatusCode::kPermissionDenied));
   EXPECT_THAT(Statuses(peer_->Put(ns_, {Chunk(1, 4096)}).statuses()), ElementsAre(0));
+}
+
+TEST(StoreConfigTest, SegmentsHaveNamesOfTheirOwn) {
+  config::StoreConfig config;
+  config.set_listen_address("127.0.0.1");
+  config.add_segment();
+  config.add_segment()->set_name("dram-0");  // the default name of the first
+  EXPECT_THAT(StoreDaemon::CheckConfig(config),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("two segments are called")));
+  config.mutable_segment(1)->set_name("dram-1");
+  EXPECT_OK(StoreDaemon::CheckConfig(config));
+  while (config.segment_size() < 65) config.add_segment();
+  EXPECT_THAT(StoreDaemon::CheckConfig(config),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most 64")));
 }
 
 TEST(StoreConfigTest, RulesAcrossKeys) {

@@ -21,6 +21,7 @@ void StoreSession::OnConnected(MonoTime now) {
   snapshot_.reset();
   delta_due_.reset();
   need_bytes_.reset();
+  segment_answers_.clear();
   heartbeat_due_ = now;
 }
 
@@ -57,6 +58,9 @@ absl::Status StoreSession::OnMessage(const wire::MasterMessage& message, MonoTim
       return absl::OkStatus();
     case wire::MasterMessage::kDropNamespace:
       return OnDropNamespace(message.drop_namespace());
+    case wire::MasterMessage::kSegmentCommand:
+      OnSegmentCommand(message.segment_command());
+      return absl::OkStatus();
     default:
       return absl::OkStatus();  // of a newer master: ignored, as unknown fields are
   }
@@ -136,6 +140,27 @@ absl::Status StoreSession::OnDropNamespace(const wire::DropNamespace& drop) {
   return absl::OkStatus();
 }
 
+void StoreSession::OnSegmentCommand(const wire::SegmentCommand& command) {
+  const bool replaced = command.epoch() < highest_epoch_;
+  if (!replaced && options_.segment_command) return options_.segment_command(command);
+  if (segment_answers_.size() >= kMaxSegmentAnswers) return;
+  wire::SegmentDone& done = segment_answers_.emplace_back();
+  done.set_command(command.command());
+  done.set_code(static_cast<uint32_t>(replaced ? absl::StatusCode::kAborted
+                                               : absl::StatusCode::kUnimplemented));
+  done.set_message(replaced ? "the command is of a master that was replaced"
+                            : "this store's segments cannot be changed while it runs");
+}
+
+void StoreSession::CollectSegmentAnswers(MonoTime now) {
+  while (options_.take_segment_done && segment_answers_.size() < kMaxSegmentAnswers) {
+    std::optional<wire::SegmentDone> done = options_.take_segment_done();
+    if (!done.has_value()) return;
+    segment_answers_.push_back(*std::move(done));
+    heartbeat_due_ = now;
+  }
+}
+
 void StoreSession::NeedBytes(uint64_t bytes, uint64_t extent_bytes, MonoTime now) {
   if (state_ != State::kOpen || now < need_bytes_allowed_) return;
   need_bytes_allowed_ = now + kNeedBytesInterval;
@@ -165,9 +190,15 @@ bool StoreSession::Next(MonoTime now, absl::Time wall, wire::StoreMessage* out) 
     default:
       return false;
   }
+  CollectSegmentAnswers(now);
   if (now >= heartbeat_due_) {
     FillHeartbeat(now, wall, out->mutable_heartbeat());
     heartbeat_due_ = now + heartbeat_;
+    return true;
+  }
+  if (!segment_answers_.empty()) {
+    *out->mutable_segment_done() = std::move(segment_answers_.front());
+    segment_answers_.pop_front();
     return true;
   }
   if (need_bytes_.has_value()) {
@@ -252,7 +283,7 @@ bool StoreSession::NextSnapshotPart(wire::StoreMessage* out) {
 
 MonoTime StoreSession::NextWake(MonoTime now) const {
   if (state_ != State::kOpen) return MonoTime::Infinite();
-  if (snapshot_.has_value() || need_bytes_.has_value()) return now;
+  if (snapshot_.has_value() || need_bytes_.has_value() || !segment_answers_.empty()) return now;
   MonoTime wake = heartbeat_due_;
   if (delta_due_.has_value()) wake = std::min(wake, *delta_due_);
   return wake;

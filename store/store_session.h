@@ -9,6 +9,7 @@
 #define CISTERN_STORE_STORE_SESSION_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -43,6 +44,9 @@ class StoreSession {
     std::string name;  // for people; empty = the first endpoint
     // Adds what the chunk store does not know (connections, wires) to a heartbeat.
     std::function<void(wire::StoreCounters*)> add_counters;
+    // Carries out a SegmentCommand (never blocks), and gives the answers that are there.
+    std::function<void(const wire::SegmentCommand&)> segment_command;
+    std::function<std::optional<wire::SegmentDone>()> take_segment_done;
     MonoTime started_at;
   };
 
@@ -73,6 +77,7 @@ class StoreSession {
 
   static constexpr size_t kMaxDeltaRecords = 4'096;
   static constexpr size_t kMaxPageRecords = 16'384;
+  static constexpr size_t kMaxSegmentAnswers = 64;
   static constexpr absl::Duration kNeedBytesInterval = absl::Milliseconds(20);
 
  private:
@@ -82,8 +87,10 @@ class StoreSession {
   absl::Status OnHelloAck(const wire::SessionHelloAck& ack, MonoTime now);
   absl::Status OnEvict(const wire::Evict& evict);
   absl::Status OnDropNamespace(const wire::DropNamespace& drop);
+  void OnSegmentCommand(const wire::SegmentCommand& command);
   void FillHello(wire::SessionHello* hello);
   void FillHeartbeat(MonoTime now, absl::Time wall, wire::Heartbeat* out);
+  void CollectSegmentAnswers(MonoTime now);
   bool NextDelta(MonoTime now, wire::StoreMessage* out);
   bool NextSnapshotPart(wire::StoreMessage* out);
   void StartSnapshot();
@@ -108,6 +115,9 @@ class StoreSession {
   absl::Duration delta_flush_ = absl::Milliseconds(2);
   absl::Duration heartbeat_ = absl::Milliseconds(500);
   uint64_t last_command_ = 0;
+
+  // Answers to SegmentCommands, to be sent. Each behind a heartbeat that shows what it speaks of.
+  std::deque<wire::SegmentDone> segment_answers_;
 
   std::optional<SnapshotProgress> snapshot_;
   uint64_t next_snapshot_id_ = 1;

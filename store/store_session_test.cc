@@ -267,5 +267,44 @@ TEST_F(SmallLogTest, OverflowOfTheLogBecomesASnapshot) {
   EXPECT_EQ(NextData().snapshot_end().count(), 0u);
 }
 
+TEST_F(StoreSessionTest, SegmentCommandsAreCarriedOutAndAnsweredBehindAHeartbeat) {
+  std::vector<wire::SegmentCommand> heard;
+  std::optional<wire::SegmentDone> answer;
+  StoreSession::Options options;
+  options.segment_command = [&](const wire::SegmentCommand& command) { heard.push_back(command); };
+  options.take_segment_done = [&] { return std::exchange(answer, std::nullopt); };
+  session_ = std::make_unique<StoreSession>(identity_, *chunks_, std::move(options));
+  OpenTo4();
+  ASSERT_OK(Ack(/*snapshot=*/false, /*resume_seq=*/1, /*epoch=*/5));
+  wire::StoreMessage out;
+  while (Next(&out)) {
+  }
+  wire::MasterMessage message;
+  message.mutable_segment_command()->set_command(3);
+  message.mutable_segment_command()->set_epoch(5);
+  message.mutable_segment_command()->mutable_mount()->set_bytes(8 << 20);
+  ASSERT_OK(Hear(message));
+  ASSERT_EQ(heard.size(), 1u);
+  EXPECT_EQ(heard[0].mount().bytes(), uint64_t{8} << 20);
+  EXPECT_FALSE(Next(&out));
+  answer.emplace();
+  answer->set_command(3);
+  // The heartbeat shows the segments that the answer speaks of.
+  ASSERT_TRUE(Next(&out));
+  EXPECT_TRUE(out.has_heartbeat());
+  ASSERT_TRUE(Next(&out));
+  EXPECT_EQ(out.segment_done().command(), 3u);
+  EXPECT_FALSE(Next(&out));
+
+  // Of a master that was replaced: not carried out.
+  message.mutable_segment_command()->set_command(4);
+  message.mutable_segment_command()->set_epoch(4);
+  ASSERT_OK(Hear(message));
+  EXPECT_EQ(heard.size(), 1u);
+  ASSERT_TRUE(Next(&out));
+  EXPECT_EQ(out.segment_done().command(), 4u);
+  EXPECT_EQ(out.segment_done().code(), static_cast<uint32_t>(absl::StatusCode::kAborted));
+}
+
 }  // namespace
 }  // namespace cistern::store

@@ -115,6 +115,14 @@ absl::StatusOr<admin::StatsReply> AdminClient::Stats() {
 absl::StatusOr<admin::SegmentsReply> AdminClient::Segments() {
   return impl_->Call(&admin::Admin::Stub::Segments, admin::SegmentsRequest());
 }
+absl::StatusOr<admin::MountSegmentReply> AdminClient::MountSegment(
+    const admin::MountSegmentRequest& request) {
+  return impl_->Call(&admin::Admin::Stub::MountSegment, request);
+}
+absl::StatusOr<admin::UnmountSegmentReply> AdminClient::UnmountSegment(
+    const admin::UnmountSegmentRequest& request) {
+  return impl_->Call(&admin::Admin::Stub::UnmountSegment, request);
+}
 absl::StatusOr<admin::ListChunksReply> AdminClient::ListChunks(
     const admin::ListChunksRequest& request) {
   return impl_->Call(&admin::Admin::Stub::ListChunks, request);

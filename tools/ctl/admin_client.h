@@ -25,6 +25,9 @@ class AdminClient {
 
   absl::StatusOr<admin::StatsReply> Stats();
   absl::StatusOr<admin::SegmentsReply> Segments();
+  absl::StatusOr<admin::MountSegmentReply> MountSegment(const admin::MountSegmentRequest& request);
+  absl::StatusOr<admin::UnmountSegmentReply> UnmountSegment(
+      const admin::UnmountSegmentRequest& request);
   absl::StatusOr<admin::ListChunksReply> ListChunks(const admin::ListChunksRequest& request);
   absl::StatusOr<admin::StatChunkReply> StatChunk(const admin::StatChunkRequest& request);
   absl::StatusOr<admin::RemoveChunksReply> RemoveChunks(const admin::RemoveChunksRequest& request);

@@ -50,10 +50,10 @@ absl::StatusOr<absl::Duration> Context::Timeout(const Connection& resolved) cons
   return absl::Milliseconds(static_cast<int64_t>(*ms));
 }
 
-absl::StatusOr<std::unique_ptr<AdminClient>> Context::Admin() const {
+absl::StatusOr<std::unique_ptr<AdminClient>> Context::Admin(absl::Duration patience) const {
   CISTERN_ASSIGN_OR_RETURN(const Connection resolved, ResolveConnection(connection));
   CISTERN_ASSIGN_OR_RETURN(const absl::Duration deadline, Timeout(resolved));
-  return AdminClient::Make(resolved, deadline);
+  return AdminClient::Make(resolved, patience > absl::ZeroDuration() ? patience : deadline);
 }
 
 absl::StatusOr<std::unique_ptr<Client>> Context::Data() const {

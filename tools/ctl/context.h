@@ -39,7 +39,9 @@ struct Context {
   bool json() const { return output == "json"; }
   // InvalidArgument unless `timeout` is empty or a time such as "5s".
   absl::StatusOr<absl::Duration> Timeout(const Connection& resolved) const;
-  absl::StatusOr<std::unique_ptr<AdminClient>> Admin() const;
+  // Its calls end after `patience`; 0 = after Timeout().
+  absl::StatusOr<std::unique_ptr<AdminClient>> Admin(
+      absl::Duration patience = absl::ZeroDuration()) const;
   // The client library, over the data port.
   absl::StatusOr<std::unique_ptr<Client>> Data() const;
   // `message` as JSON, or `text` for people, as was asked for.
