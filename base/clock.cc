@@ -9,7 +9,7 @@ namespace {
 
 absl::Duration Read(clockid_t id) {
   timespec ts;
-  clock_gettime(id, &ts);  // Cannot fail: both clocks always exist and `ts` is ours.
+  clock_gettime(id, &ts);  // Cannot fail: these clocks always exist and `ts` is ours.
   return absl::DurationFromTimespec(ts);
 }
 
@@ -27,6 +27,8 @@ Clock& Clock::Real() {
   static RealClock* const clock = new RealClock;
   return *clock;
 }
+
+absl::Duration ThreadCpuTime() { return Read(CLOCK_THREAD_CPUTIME_ID); }
 
 MonoTime FakeClock::Mono() const {
   MutexLock lock(mutex_);

@@ -199,6 +199,15 @@ void FormatPool(const PoolView& pool, const std::vector<StoreView>& stores, admi
   for (auto& [bit, sum] : sums) *out->add_tiers() = std::move(sum);
 }
 
+void FormatHoldTimes(const HoldTimes& times, admin::PoolStats* out) {
+  out->set_longest_lock_hold_ns(static_cast<uint64_t>(absl::ToInt64Nanoseconds(times.longest)));
+  out->set_longest_lock_hold_cpu_ns(
+      static_cast<uint64_t>(absl::ToInt64Nanoseconds(times.longest_cpu)));
+  size_t used = times.by_log2.size();
+  while (used > 0 && times.by_log2[used - 1] == 0) --used;
+  for (size_t i = 0; i < used; ++i) out->add_lock_holds_by_log2_ns(times.by_log2[i]);
+}
+
 void FormatChunk(const ChunkView& chunk, const ChunkNames& names, admin::ChunkInfo* out) {
   const auto name_in = [](const absl::flat_hash_map<uint32_t, std::string>& map, uint32_t number) {
     const auto it = map.find(number);

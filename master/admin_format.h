@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "master/admin_views.h"
+#include "master/hold_times.h"
 #include "proto/admin.pb.h"
 
 namespace cistern::master {
@@ -23,6 +24,7 @@ void FormatSegment(const StoreView& store, const wire::SegmentInfo& segment,
                    admin::SegmentStats* out);
 // The pool's own numbers, and the sums over the stores that serve.
 void FormatPool(const PoolView& pool, const std::vector<StoreView>& stores, admin::PoolStats* out);
+void FormatHoldTimes(const HoldTimes& times, admin::PoolStats* out);
 
 // Names for the numbers in a ChunkView.
 struct ChunkNames {

@@ -104,6 +104,7 @@ AdminService::Reactor* AdminService::Stats(Context* context, const admin::StatsR
     FormatPool(pool, stores, reply->mutable_pool());
     for (const StoreView& store : stores) FormatStore(store, reply->add_stores());
     for (const NamespaceView& ns : namespaces) FormatNamespace(ns, reply->add_namespaces());
+    FormatHoldTimes(driver_.hold_times(), reply->mutable_pool());
     reply->mutable_pool()->set_pool_id(options_.pool_id.ToHex());
     reply->mutable_pool()->set_software_version(options_.software_version);
     reply->mutable_pool()->set_build_mode(options_.build_mode);

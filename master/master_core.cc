@@ -12,7 +12,7 @@ namespace {
 
 // What one Tick or BackgroundStep does at most.
 constexpr uint32_t kExpiresPerTick = 1024;
-constexpr uint32_t kScrubsPerTick = 512;
+constexpr uint32_t kScrubsPerTick = 128;
 constexpr uint32_t kSweepSlice = 1024;
 // It counts restarts of the master, so nothing honest comes near; directory versions shift it
 // by 32.
