@@ -50,7 +50,7 @@ void PutCall::Send() {
   request.set_deadline_ms(operation_->RemainingMs());
   request.set_priority(operation_->priority() == Priority::kBackground ? 1 : 0);
   const uint64_t stream_bytes = batch_.StreamBytes();
-  inline_ = stream_bytes <= transport::kInlinePayloadBytes;
+  inline_ = !batch_.ask_first && stream_bytes <= transport::kInlinePayloadBytes;
   request.set_payload_inline(inline_);
 
   transport::CallSpec spec;

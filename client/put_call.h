@@ -1,6 +1,7 @@
 // One Put request to one store.
 //
-//   1. Put, with all its payload in the same frame when that is at most 1 MiB.
+//   1. Put, with all its payload in the same frame when that is at most kInlinePayloadBytes
+//      and the batch does not ask first.
 //   2. Else PutReady says which chunks the store wants; their payload follows.
 //   3. PutDone: a status per chunk.
 #ifndef CISTERN_CLIENT_PUT_CALL_H_
@@ -25,6 +26,7 @@ struct PutBatch {
   std::vector<PutChunk> chunks;
   uint32_t part_bytes = 0;
   bool digest = true;
+  bool ask_first = false;  // no payload in the request's own frame
   uint64_t expiry_unix_ms = 0;
 
   uint64_t StreamBytes() const;

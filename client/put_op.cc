@@ -212,29 +212,41 @@ void PutOp::Send() {
     const RequestLimits limits =
         RequestLimits::For(link.ok() ? link->channel->peer() : transport::PeerInfo{},
                            PutCall::kMetaBytesPerChunk, core_->options.max_inflight_bytes);
-    for (auto& some : CutIntoRequests(items, limits, [this](uint32_t i) {
-           return PutPayload::StreamBytes({memory_[i], layouts_[i]}, digest_);
-         })) {
+    const auto bytes_of = [this](uint32_t i) {
+      return PutPayload::StreamBytes({memory_[i], layouts_[i]}, digest_);
+    };
+    // What goes in a request's own frame keeps the store busy while it is asked for the rest, whose
+    // request is therefore started first. The end of the batch goes ahead: the sooner a chunk is
+    // stored the sooner it is evicted, and a chain is of use from its front.
+    std::vector<uint32_t> ahead =
+        TakeSuffix(&items, limits, transport::kInlinePayloadBytes, bytes_of);
+    for (auto& some : CutIntoRequests(items, limits, bytes_of)) {
       step_.Add();
-      SendBatch(store, std::move(some));
+      SendBatch(store, std::move(some), /*ask_first=*/true);
+    }
+    if (!ahead.empty()) {
+      step_.Add();
+      SendBatch(store, std::move(ahead), /*ask_first=*/false);
     }
   }
   if (step_.End()) OnAllSent();
 }
 
-void PutOp::SendBatch(LocalStore store, std::vector<uint32_t> items) {
+void PutOp::SendBatch(LocalStore store, std::vector<uint32_t> items, bool ask_first) {
   uint64_t bytes = 0;
   for (const uint32_t i : items) {
     bytes += PutPayload::StreamBytes({memory_[i], layouts_[i]}, digest_);
   }
-  AcquireBudget(bytes, [this, store, bytes, items = std::move(items)](bool granted) mutable {
-    if (granted) return StartBatch(store, std::move(items), bytes);
-    FailItems(items, Interrupted());
-    if (step_.End()) OnAllSent();
-  });
+  AcquireBudget(bytes,
+                [this, store, bytes, ask_first, items = std::move(items)](bool granted) mutable {
+                  if (granted) return StartBatch(store, std::move(items), bytes, ask_first);
+                  FailItems(items, Interrupted());
+                  if (step_.End()) OnAllSent();
+                });
 }
 
-void PutOp::StartBatch(LocalStore store, std::vector<uint32_t> items, uint64_t bytes) {
+void PutOp::StartBatch(LocalStore store, std::vector<uint32_t> items, uint64_t bytes,
+                       bool ask_first) {
   const absl::Status interrupted = Interrupted();
   absl::StatusOr<StoreTable::Link> link = interrupted.ok()
                                               ? core_->stores->Connect(store, *ns_)
@@ -248,6 +260,7 @@ void PutOp::StartBatch(LocalStore store, std::vector<uint32_t> items, uint64_t b
   PutBatch batch;
   batch.part_bytes = part_bytes_;
   batch.digest = digest_;
+  batch.ask_first = ask_first;
   batch.expiry_unix_ms = expiry_unix_ms_;
   batch.names.reserve(items.size());
   batch.chunks.reserve(items.size());

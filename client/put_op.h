@@ -2,7 +2,8 @@
 //
 //   1. Check the items: their memory, their sizes, doubles (sent once, answered alike).
 //   2. Place: the master says for each chunk that it is there, or being put, or where it goes.
-//   3. One or more Put requests per store, as the budget of bytes in flight allows.
+//   3. Put requests to each store, as the budget of bytes in flight allows: the batch's end in one
+//      that carries its payload, what is before it in one or more that ask first.
 //   4. What failed for a reason that another try can cure (the store is gone) is placed again
 //      under the same operation id after a short while, until the deadline.
 //   5. With wait_visible: ask until lookups see every chunk.
@@ -44,8 +45,9 @@ class PutOp final : public Operation {
 
   // Cuts each store's items into requests and starts them.
   void Send();
-  void SendBatch(LocalStore store, std::vector<uint32_t> items);
-  void StartBatch(LocalStore store, std::vector<uint32_t> items, uint64_t bytes);
+  // One request. `ask_first`: its payload waits for the store's word, however little it is.
+  void SendBatch(LocalStore store, std::vector<uint32_t> items, bool ask_first);
+  void StartBatch(LocalStore store, std::vector<uint32_t> items, uint64_t bytes, bool ask_first);
   void OnSent(LocalStore store, const std::vector<uint32_t>& items, uint64_t bytes,
               const absl::Status& status, const PutAnswer& answer);
   void OnAllSent();
