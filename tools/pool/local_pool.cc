@@ -1,5 +1,6 @@
 #include "tools/pool/local_pool.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -153,16 +154,35 @@ absl::Status LocalPool::StartMaster() {
     return absl::UnavailableError(
         absl::StrCat("cistern-master --init ", init->Fate(), ":\n", init->LogTail()));
   }
-  std::vector<std::string> arguments;
+  CISTERN_ASSIGN_OR_RETURN(auto master, RunMaster());
+  daemons_.push_back(std::move(master));
+  connection_.token_file = dir_ + "/token";
+  return AwaitMaster();
+}
+
+absl::StatusOr<std::unique_ptr<ChildProcess>> LocalPool::RunMaster() {
+  std::vector<std::string> arguments = options_.master_arguments;
   for (const std::string& set : options_.master_set)
     arguments.insert(arguments.end(), {"--set", set});
-  CISTERN_ASSIGN_OR_RETURN(auto master, Launch("master", "master", arguments));
-  daemons_.push_back(std::move(master));
+  return Launch("master", "master", arguments);
+}
+
+absl::Status LocalPool::AwaitMaster() {
   CISTERN_ASSIGN_OR_RETURN(const ctl::Endpoints endpoints, AwaitEndpoints(dir_ + "/master"));
   connection_.master = endpoints.grpc;
   connection_.data = endpoints.data;
-  connection_.token_file = dir_ + "/token";
   return absl::OkStatus();
+}
+
+absl::Status LocalPool::RestartMaster() {
+  ready_by_ = clock_.Mono() + options_.ready_timeout;
+  std::unique_ptr<ChildProcess>& master = daemons_.front();
+  master->Signal(SIGKILL);
+  if (!master->WaitFor(kStopGrace)) return absl::InternalError("the master cannot be killed");
+  // A killed master leaves its ports behind.
+  unlink(master_endpoints_file().c_str());
+  CISTERN_ASSIGN_OR_RETURN(master, RunMaster());
+  return AwaitMaster();
 }
 
 absl::Status LocalPool::StartStore(int index, const std::string& master_grpc) {
