@@ -26,6 +26,9 @@
 namespace cistern::transport {
 namespace {
 
+// How long a thread that nobody can wake waits before it looks again.
+constexpr absl::Duration kBlindWait = absl::Milliseconds(5);
+
 class IoContextImpl final : public IoContext {
  public:
   explicit IoContextImpl(const Options& options) : thread_(options.clock) {}
@@ -97,8 +100,10 @@ class Stay {
   void Poll() {
     timespec timeout{};
     timespec* limit = nullptr;
-    if (timer_ != MonoTime::Infinite()) {
-      timeout = absl::ToTimespec(std::max(timer_ - clock_.Mono(), absl::ZeroDuration()));
+    absl::Duration wait = timer_ - clock_.Mono();
+    if (waiter_.fd() < 0) wait = std::min(wait, kBlindWait);
+    if (wait < absl::InfiniteDuration()) {
+      timeout = absl::ToTimespec(std::max(wait, absl::ZeroDuration()));
       limit = &timeout;
     }
     const int n = ppoll(polls_.data(), polls_.size(), limit, nullptr);

@@ -26,6 +26,9 @@ class PayloadSource {
   // compute (digest) what it returns here: it is asked in pieces that fit the cache.
   // Precondition: remaining() > 0. Gives at least one byte.
   virtual void NextPieces(size_t max_bytes, size_t max_pieces, std::vector<iovec>* out) = 0;
+  // Memory of its own that it holds beside the payload. Servers count it towards what one
+  // connection's unread answers may take.
+  virtual size_t memory_bytes() const { return 0; }
 };
 
 // Where incoming bytes go. Used by one thread at a time.

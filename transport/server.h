@@ -27,6 +27,9 @@ class ServerConnection {
   virtual const PeerInfo& peer() const = 0;
   // Unique in the process.
   virtual uint64_t id() const = 0;
+  // Ends the connection soon. From any thread; neither blocks nor calls back. Wires whose peers are
+  // in this process need not do it.
+  virtual void Cut(const absl::Status&) {}
   // The handler's own state for this connection (namespace refs). Loop thread only.
   std::shared_ptr<void> user_state;
 };
@@ -104,7 +107,8 @@ struct ServerLimits {
   uint64_t max_payload_bytes = uint64_t{4} << 30;
   // Requests of one connection being served at once; the next is read when one ends.
   uint32_t max_calls_per_connection = 1'024;
-  // Meta bytes held for requests and queued answers of one connection.
+  // Memory held for requests and unsent answers of one connection: metas, and what the answers'
+  // payload sources hold beside the payload. Beyond it no further request is read.
   uint64_t max_buffered_bytes_per_connection = 8 << 20;
   absl::Duration handshake_timeout = absl::Seconds(5);
   absl::Duration idle_timeout = absl::Minutes(10);

@@ -1,6 +1,7 @@
 #include "transport/tcp/lane.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +26,9 @@ constexpr size_t kWriteBytes = 256 << 10;
 constexpr uint64_t kPreambleIds = uint64_t{1} << 63;
 constexpr absl::Duration kMinBackoff = absl::Milliseconds(10);
 constexpr absl::Duration kMaxBackoff = absl::Milliseconds(500);
+// What a peer gets to answer a cancel that is sent late: without it a hiccup of ours would cost the
+// connection.
+constexpr absl::Duration kLeastGrace = absl::Milliseconds(20);
 // A connection unused for this long is looked at before a call is trusted to it.
 constexpr absl::Duration kStaleAfter = absl::Milliseconds(50);
 
@@ -218,17 +222,19 @@ void Lane::BeginConnecting(MonoTime now) {
     ConnectNext(absl::UnavailableError("no address"));
     return;
   }
-  // The resolver may block for seconds: on the I/O thread, never on a caller's.
+  // The resolver may block for seconds: neither a caller nor the I/O thread, with other calls'
+  // timers, may wait for it.
   state_ = State::kResolving;
   std::weak_ptr<Driver> weak = weak_from_this();
-  io()->RunSoon([weak, host = options_.host, port = options_.port] {
-    auto addresses = ResolveHost(host, port, /*literal_only=*/false);
-    const std::shared_ptr<Driver> driver = weak.lock();
-    if (driver == nullptr) return;
-    Lane* const lane = static_cast<Lane*>(driver.get());
-    lane->Submit([lane, addresses = std::move(addresses)]() mutable {
-      lane->OnResolved(std::move(addresses));
-    });
+  io()->RunBlocking([weak, host = options_.host, port = options_.port]() -> BlockingThread::Result {
+    return [weak, addresses = ResolveHost(host, port, /*literal_only=*/false)]() mutable {
+      const std::shared_ptr<Driver> driver = weak.lock();
+      if (driver == nullptr) return;
+      Lane* const lane = static_cast<Lane*>(driver.get());
+      lane->Submit([lane, addresses = std::move(addresses)]() mutable {
+        lane->OnResolved(std::move(addresses));
+      });
+    };
   });
 }
 
@@ -329,6 +335,8 @@ void Lane::SetBroken(absl::Status why) {
 void Lane::CloseSocket() {
   if (fd_ < 0) return;
   BeforeClose();
+  // A child that was forked meanwhile holds the socket too: the peer must learn of the end now.
+  shutdown(fd_, SHUT_RDWR);
   close(fd_);
   fd_ = -1;
 }
@@ -626,7 +634,9 @@ void Lane::CancelCall(LaneCall* call, const absl::Status& why) {
   }
   call->end = why;
   call->awaits_cancel_done = true;
-  call->grace = clock_.Mono() + kCancelGrace;
+  // From the deadline on, however late we are called (on a busy host): the caller was promised so.
+  const MonoTime now = clock_.Mono();
+  call->grace = std::max(std::min(now, call->spec.deadline) + kCancelGrace, now + kLeastGrace);
   call_timer_ = std::min(call_timer_, call->grace);
   wire::Cancel cancel;
   cancel.set_request_id(call->id);

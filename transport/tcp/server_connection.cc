@@ -105,6 +105,17 @@ void ServerConnectionImpl::Fail(const absl::Status& why) {
   WantTurn();
 }
 
+void ServerConnectionImpl::Cut(const absl::Status& why) {
+  absl::AnyInvocable<void()> cut = [weak = weak_from_this(), why] {
+    const auto self = weak.lock();
+    if (self == nullptr || self->state_ == State::kClosed) return;
+    CISTERN_LOG_EVERY(Warning, absl::Seconds(10), "connection from ", self->peer_.address,
+                      " cut: ", why.ToString());
+    self->Fail(why);
+  };
+  inbox_->Post(cut);  // a loop that has stopped has closed it
+}
+
 void ServerConnectionImpl::DoProtocolError(const absl::Status& why) {
   if (state_ == State::kClosed || broken_.has_value()) return;
   Count(loop_.shared().protocol_errors);
@@ -203,7 +214,7 @@ void ServerConnectionImpl::FinishItems(std::vector<std::unique_ptr<OutItem>>* it
 bool ServerConnectionImpl::OverLimits() const {
   const ServerLimits& limits = loop_.shared().options.limits;
   return calls_.size() >= limits.max_calls_per_connection ||
-         held_meta_bytes_ + queue_.queued_meta_bytes() >= limits.max_buffered_bytes_per_connection;
+         held_bytes_ + queue_.queued_meta_bytes() >= limits.max_buffered_bytes_per_connection;
 }
 
 bool ServerConnectionImpl::ReadyForFrame(const FrameHeader& header) {
@@ -304,7 +315,8 @@ absl::Status ServerConnectionImpl::OnRequestFrame(const FrameHeader& header,
     return absl::OkStatus();
   }
   call->meta.assign(meta);
-  held_meta_bytes_ += meta.size();
+  call->held_bytes = meta.size();
+  held_bytes_ += meta.size();
   handler_.OnRequest(std::move(served));
   return absl::OkStatus();
 }
@@ -398,7 +410,7 @@ void ServerConnectionImpl::EndReceive(ServedCall* call, const absl::Status& stat
 
 void ServerConnectionImpl::RemoveCall(ServedCall* call) {
   call->over = call->gone = true;
-  held_meta_bytes_ -= call->meta.size();
+  held_bytes_ -= call->held_bytes;
   if (frame_call_.get() == call) frame_call_ = nullptr;
   calls_.erase(call->id);
   if (reader_.paused()) WantTurn();
@@ -410,6 +422,11 @@ void ServerConnectionImpl::DoReply(const std::shared_ptr<ServedCall>& call,
     item->source.reset();
     if (item->sent != nullptr) item->sent(absl::UnavailableError("the call has ended"));
     return;
+  }
+  if (item->source != nullptr) {
+    const uint64_t bytes = item->source->memory_bytes();
+    call->held_bytes += bytes;
+    held_bytes_ += bytes;
   }
   queue_.Push(call.get(), std::move(item));
   if (final) {

@@ -38,6 +38,8 @@ struct ServedCall : OutStream, std::enable_shared_from_this<ServedCall> {
   bool answered = false;  // a final Reply or Fail was given
   bool over = false;      // nothing may be done for it any more
   bool gone = false;      // the connection has let go of it
+  // Its meta and its sources' own memory; given back when it goes.
+  uint64_t held_bytes = 0;
   // ReceivePayload in progress.
   PayloadSink* sink = nullptr;
   uint64_t receive_left = 0;
@@ -58,6 +60,7 @@ class ServerConnectionImpl final : public ServerConnection,
 
   const PeerInfo& peer() const override { return peer_; }
   uint64_t id() const override { return id_; }
+  void Cut(const absl::Status& why) override;
   int fd() const { return fd_; }
   const std::shared_ptr<LoopInbox>& inbox() const { return inbox_; }
 
@@ -120,8 +123,8 @@ class ServerConnectionImpl final : public ServerConnection,
   OutStream control_{0};
   std::unordered_map<uint64_t, std::shared_ptr<ServedCall>> calls_;
   std::shared_ptr<ServedCall> frame_call_;  // whose payload the reader is at
-  uint64_t held_meta_bytes_ = 0;
-  int receiving_ = 0;  // calls with a ReceivePayload in progress
+  uint64_t held_bytes_ = 0;                 // of all calls
+  int receiving_ = 0;                       // calls with a ReceivePayload in progress
   bool readable_ = true;
   bool writable_ = true;
   bool peer_closed_ = false;
