@@ -91,10 +91,10 @@ absl::StatusOr<std::shared_ptr<ClientCore>> ClientCore::Create(const ClientOptio
   return core;
 }
 
-absl::Status ClientCore::CheckUsable() const {
+absl::StatusOr<CallGuard> ClientCore::Enter() {
   CISTERN_RETURN_IF_ERROR(fork_guard.Check());
-  if (closed_) return absl::FailedPreconditionError("the client was closed");
-  return absl::OkStatus();
+  if (!operations.Enter()) return absl::FailedPreconditionError("the client was closed");
+  return CallGuard(&operations);
 }
 
 OperationOptions ClientCore::CallStart(const CallOptions& call, bool async) const {

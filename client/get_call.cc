@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/columns.h"
+#include "base/fault.h"
 #include "base/status.h"
 #include "client/chunk_code.h"
 
@@ -112,6 +113,7 @@ absl::Status GetCall::OnFrame(const Answer& answer, transport::PayloadSink** sin
 }
 
 absl::Status GetCall::OnHead(std::string_view meta) {
+  (void)CISTERN_FAULT("client.get.head");
   headed_ = true;
   const size_t n = batch_.targets.size();
   wire::GetHead head;
@@ -207,6 +209,7 @@ void GetCall::Settle(const absl::Status& status) {
 }
 
 void GetCall::OnDone(absl::Status status) {
+  (void)CISTERN_FAULT("client.get.done");
   const std::unique_ptr<GetCall> self(this);
   if (status.ok() && !headed_) status = absl::InternalError("a get ended without its answer");
   if (!headed_) {

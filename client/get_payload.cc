@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/fault.h"
 
 namespace cistern {
 
@@ -84,6 +85,7 @@ void GetPayload::NextBuffers(size_t max_bytes, size_t max_pieces, std::vector<io
 }
 
 absl::Status GetPayload::Landed(size_t bytes) {
+  (void)CISTERN_FAULT("client.get.landed");
   while (bytes > 0) {
     if (landed_.chunk >= chunks_.size()) {
       return absl::InternalError("a get's payload is longer than its head said");

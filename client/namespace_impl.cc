@@ -116,7 +116,7 @@ absl::Status NamespaceImpl::HashMany(absl::Span<const std::string_view> keys,
 
 absl::StatusOr<LookupResult> NamespaceImpl::Lookup(absl::Span<const KeyId> ids,
                                                    const LookupOptions& options) {
-  CISTERN_RETURN_IF_ERROR(core_->CheckUsable());
+  CISTERN_ASSIGN_OR_RETURN(const CallGuard guard, core_->Enter());
   const auto operation = Launch<LookupOp>(core_, info_, ids, options, /*async=*/false);
   operation->Wait();
   return operation->Take();
@@ -125,7 +125,8 @@ absl::StatusOr<LookupResult> NamespaceImpl::Lookup(absl::Span<const KeyId> ids,
 absl::StatusOr<std::vector<bool>> NamespaceImpl::Exists(absl::Span<const KeyId> ids,
                                                         const LookupOptions& options) {
   CISTERN_RETURN_IF_ERROR(CheckShards(options.shard_first, options.shard_count));
-  CISTERN_RETURN_IF_ERROR(core_->CheckUsable());
+  CISTERN_ASSIGN_OR_RETURN(const CallGuard guard, core_->Enter());
+  const OperationOptions start = core_->CallStart(options, /*async=*/false);
   std::vector<bool> present(ids.size());
   for (size_t first = 0; first < ids.size();) {
     const size_t count = std::min(
@@ -138,7 +139,7 @@ absl::StatusOr<std::vector<bool>> NamespaceImpl::Exists(absl::Span<const KeyId> 
     CISTERN_ASSIGN_OR_RETURN(
         const wire::ExistsReply reply,
         (core_->CallMaster<wire::ExistsRequest, wire::ExistsReply>(
-            FrameType::kExists, FrameType::kExistsReply, std::move(request), options)));
+            FrameType::kExists, FrameType::kExistsReply, std::move(request), start)));
     CISTERN_RETURN_IF_ERROR(CheckBitmap(reply.present(), count, "present", true));
     for (size_t k = 0; k < count; ++k) present[first + k] = BitmapGet(reply.present(), k);
     first += count;
@@ -147,7 +148,7 @@ absl::StatusOr<std::vector<bool>> NamespaceImpl::Exists(absl::Span<const KeyId> 
 }
 
 absl::StatusOr<LookupResult> NamespaceImpl::Adopt(std::string_view ticket) {
-  CISTERN_RETURN_IF_ERROR(core_->CheckUsable());
+  CISTERN_ASSIGN_OR_RETURN(const CallGuard guard, core_->Enter());
   CISTERN_ASSIGN_OR_RETURN(LookupResult result, ParseTicket(ticket));
   if (result.ns != info_->id) {
     return absl::InvalidArgumentError("the ticket is of another namespace");
@@ -168,21 +169,22 @@ absl::StatusOr<LookupResult> NamespaceImpl::Adopt(std::string_view ticket) {
 }
 
 absl::Status NamespaceImpl::Release(absl::Span<const LeaseId> leases, const CallOptions& options) {
+  CISTERN_ASSIGN_OR_RETURN(const CallGuard guard, core_->Enter());
+  const OperationOptions start = core_->CallStart(options, /*async=*/false);
   for (const LeaseId& lease : leases) {
     wire::ReleaseRequest request;
     request.set_lease_id(std::string(lease.view()));
     CISTERN_RETURN_IF_ERROR(
         (core_->CallMaster<wire::ReleaseRequest, wire::ReleaseReply>(
-             FrameType::kRelease, FrameType::kReleaseReply, std::move(request), options))
+             FrameType::kRelease, FrameType::kReleaseReply, std::move(request), start))
             .status());
   }
   return absl::OkStatus();
 }
 
 BatchResult NamespaceImpl::BatchPut(absl::Span<const PutItem> items, const PutOptions& options) {
-  if (absl::Status status = core_->CheckUsable(); !status.ok()) {
-    return AllFailed(items.size(), status);
-  }
+  const absl::StatusOr<CallGuard> guard = core_->Enter();
+  if (!guard.ok()) return AllFailed(items.size(), guard.status());
   core_->stores->ReapRetired();
   const auto operation = Launch<PutOp>(core_, info_, items, options, /*async=*/false);
   operation->Wait();
@@ -190,9 +192,8 @@ BatchResult NamespaceImpl::BatchPut(absl::Span<const PutItem> items, const PutOp
 }
 
 BatchResult NamespaceImpl::BatchGet(absl::Span<const GetItem> items, const GetOptions& options) {
-  if (absl::Status status = core_->CheckUsable(); !status.ok()) {
-    return AllFailed(items.size(), status);
-  }
+  const absl::StatusOr<CallGuard> guard = core_->Enter();
+  if (!guard.ok()) return AllFailed(items.size(), guard.status());
   core_->stores->ReapRetired();
   const auto operation = Launch<GetOp>(core_, info_, items, options, /*async=*/false);
   operation->Wait();
@@ -208,7 +209,9 @@ absl::Status NamespaceImpl::Prefetch(absl::Span<const KeyId> ids, const LookupOp
 BatchResult NamespaceImpl::Remove(absl::Span<const KeyId> ids, const RemoveOptions& options) {
   const size_t shards = options.shard_count;
   absl::Status status = CheckShards(options.shard_first, options.shard_count);
-  if (status.ok()) status = core_->CheckUsable();
+  const absl::StatusOr<CallGuard> guard = core_->Enter();
+  status.Update(guard.status());
+  const OperationOptions start = core_->CallStart(options, /*async=*/false);
   BatchResult result = AllFailed(ids.size() * shards, status);
   for (size_t first = 0; status.ok() && first < ids.size();) {
     const size_t count =
@@ -220,7 +223,7 @@ BatchResult NamespaceImpl::Remove(absl::Span<const KeyId> ids, const RemoveOptio
     request.set_shard_count(options.shard_count);
     request.set_force(options.force);
     auto reply = core_->CallMaster<wire::RemoveRequest, wire::RemoveReply>(
-        FrameType::kRemove, FrameType::kRemoveReply, std::move(request), options);
+        FrameType::kRemove, FrameType::kRemoveReply, std::move(request), start);
     status = reply.status();
     if (status.ok() && reply->statuses().size() != count * shards) {
       status = absl::InternalError("the master's statuses do not fit the request");
@@ -245,40 +248,37 @@ BatchResult NamespaceImpl::Remove(absl::Span<const KeyId> ids, const RemoveOptio
 }
 
 absl::StatusOr<uint64_t> NamespaceImpl::RemoveAll(const RemoveOptions& options) {
-  CISTERN_RETURN_IF_ERROR(core_->CheckUsable());
+  CISTERN_ASSIGN_OR_RETURN(const CallGuard guard, core_->Enter());
   wire::RemoveRequest request;
   request.set_ns_ref(core_->master->Bind(*info_));
   request.set_all(true);
   request.set_force(options.force);
-  CISTERN_ASSIGN_OR_RETURN(
-      const wire::RemoveReply reply,
-      (core_->CallMaster<wire::RemoveRequest, wire::RemoveReply>(
-          FrameType::kRemove, FrameType::kRemoveReply, std::move(request), options)));
+  CISTERN_ASSIGN_OR_RETURN(const wire::RemoveReply reply,
+                           (core_->CallMaster<wire::RemoveRequest, wire::RemoveReply>(
+                               FrameType::kRemove, FrameType::kRemoveReply, std::move(request),
+                               core_->CallStart(options, /*async=*/false))));
   return reply.removed_count();
 }
 
 Pending<absl::StatusOr<LookupResult>> NamespaceImpl::LookupAsync(absl::Span<const KeyId> ids,
                                                                  const LookupOptions& options) {
   using Result = absl::StatusOr<LookupResult>;
-  if (absl::Status status = core_->CheckUsable(); !status.ok()) {
-    return MakePending<Result>(Result(status));
-  }
+  const absl::StatusOr<CallGuard> guard = core_->Enter();
+  if (!guard.ok()) return MakePending<Result>(Result(guard.status()));
   return MakePending<Result>(core_, Launch<LookupOp>(core_, info_, ids, options, true));
 }
 
 Pending<BatchResult> NamespaceImpl::BatchPutAsync(absl::Span<const PutItem> items,
                                                   const PutOptions& options) {
-  if (absl::Status status = core_->CheckUsable(); !status.ok()) {
-    return MakePending<BatchResult>(AllFailed(items.size(), status));
-  }
+  const absl::StatusOr<CallGuard> guard = core_->Enter();
+  if (!guard.ok()) return MakePending<BatchResult>(AllFailed(items.size(), guard.status()));
   return MakePending<BatchResult>(core_, Launch<PutOp>(core_, info_, items, options, true));
 }
 
 Pending<BatchResult> NamespaceImpl::BatchGetAsync(absl::Span<const GetItem> items,
                                                   const GetOptions& options) {
-  if (absl::Status status = core_->CheckUsable(); !status.ok()) {
-    return MakePending<BatchResult>(AllFailed(items.size(), status));
-  }
+  const absl::StatusOr<CallGuard> guard = core_->Enter();
+  if (!guard.ok()) return MakePending<BatchResult>(AllFailed(items.size(), guard.status()));
   return MakePending<BatchResult>(core_, Launch<GetOp>(core_, info_, items, options, true));
 }
 

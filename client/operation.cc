@@ -20,6 +20,18 @@ void OperationSet::Remove(Operation* operation) {
   live_.erase(operation);
 }
 
+bool OperationSet::Enter() {
+  MutexLock lock(mutex_);
+  if (closed_) return false;
+  ++inside_;
+  return true;
+}
+
+void OperationSet::Leave() {
+  MutexLock lock(mutex_);
+  if (--inside_ == 0 && closed_) left_.NotifyAll();
+}
+
 void OperationSet::CancelAll() {
   std::vector<std::shared_ptr<Operation>> all;
   {
@@ -30,6 +42,8 @@ void OperationSet::CancelAll() {
   }
   for (const auto& operation : all) operation->Cancel();
   for (const auto& operation : all) operation->Wait();
+  MutexLock lock(mutex_);
+  while (inside_ > 0) left_.Wait(mutex_);
 }
 
 namespace {

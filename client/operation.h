@@ -32,18 +32,26 @@ namespace cistern {
 
 class Operation;
 
-// The operations under way, for the client's end. Thread-safe.
+// The operations under way, and the callers' threads that are inside the library, for the client's
+// end. Thread-safe.
 class OperationSet {
  public:
   // False once CancelAll has begun.
   bool Add(Operation* operation);
   void Remove(Operation* operation);
-  // Cancels all, waits for their ends, and admits no more.
+  // A caller's thread comes in, to use channels and the I/O context. False once CancelAll has
+  // begun: it must use neither. Each that came in leaves.
+  bool Enter();
+  void Leave();
+  // Cancels all, waits for their ends and for the threads inside to leave, and admits no more. Ends
+  // soon: what is inside waits for operations only, and these were cancelled.
   void CancelAll();
 
  private:
   Mutex mutex_;
+  CondVar left_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  int inside_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_set<Operation*> live_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -72,7 +80,10 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
   // --- For its user, any thread ---
   bool Done();
+  // Drives the calls. For threads that the OperationSet has let in, and its CancelAll.
   void Wait();
+  // The same without driving: somebody else does (the I/O thread, or whoever closes the client).
+  void WaitIdly() { WaitFor(absl::Hours(24) * 365); }
   // False when `timeout` passed first. Does not drive the calls: for async ones.
   bool WaitFor(absl::Duration timeout);
   // See Pending.

@@ -25,8 +25,8 @@ class PendingCall final : public Pending<Result>::State {
       (void)new std::shared_ptr<Op>(std::move(operation_));
       return;
     }
-    operation_->Cancel();
-    operation_->Wait();
+    Cancel();
+    AwaitEnd();
   }
   bool Done() override { return core_->fork_guard.Forked() || operation_->Done(); }
   bool Wait(absl::Duration timeout) override {
@@ -34,7 +34,8 @@ class PendingCall final : public Pending<Result>::State {
   }
   int EventFd() override { return core_->fork_guard.Forked() ? -1 : operation_->EventFd(); }
   void Cancel() override {
-    if (!core_->fork_guard.Forked()) operation_->Cancel();
+    // When the client is being closed its calls are cancelled anyway.
+    if (const absl::StatusOr<CallGuard> guard = core_->Enter(); guard.ok()) operation_->Cancel();
   }
   Result Take() override {
     if (absl::Status status = core_->fork_guard.Check(); !status.ok()) {
@@ -44,11 +45,19 @@ class PendingCall final : public Pending<Result>::State {
         return status;
       }
     }
-    operation_->Wait();
+    AwaitEnd();
     return operation_->Take();
   }
 
  private:
+  void AwaitEnd() {
+    if (const absl::StatusOr<CallGuard> guard = core_->Enter(); guard.ok()) {
+      operation_->Wait();
+    } else {
+      operation_->WaitIdly();
+    }
+  }
+
   const std::shared_ptr<ClientCore> core_;
   std::shared_ptr<Op> operation_;
 };

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/columns.h"
+#include "base/fault.h"
 #include "proto/data.pb.h"
 
 namespace cistern {
@@ -69,6 +70,7 @@ absl::Status PutCall::OnFrame(const Answer& answer, transport::PayloadSink**,
   if (answer.type == FrameType::kPutReady && !answer.final && !inline_ && !ready_) {
     return OnReady(answer.meta, source);
   }
+  (void)CISTERN_FAULT("client.put.done");
   wire::PutDone done;
   if (answer.type != FrameType::kPutDone || !answer.final ||
       !done.ParseFromArray(answer.meta.data(), static_cast<int>(answer.meta.size())) ||
@@ -82,6 +84,7 @@ absl::Status PutCall::OnFrame(const Answer& answer, transport::PayloadSink**,
 
 absl::Status PutCall::OnReady(std::string_view meta,
                               std::unique_ptr<transport::PayloadSource>* source) {
+  (void)CISTERN_FAULT("client.put.ready");
   wire::PutReady ready;
   if (!ready.ParseFromArray(meta.data(), static_cast<int>(meta.size())) ||
       ready.statuses().size() != batch_.names.size()) {

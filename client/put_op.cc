@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/columns.h"
+#include "base/fault.h"
 #include "base/key_hash.h"
 #include "base/status.h"
 #include "base/string_view.h"
@@ -154,6 +155,7 @@ void PutOp::PlaceSome(std::vector<uint32_t> items, uint16_t shard) {
 
 void PutOp::OnPlaced(const std::vector<uint32_t>& items, const absl::Status& status,
                      const wire::PlaceReply& reply) {
+  (void)CISTERN_FAULT("client.put.placed");
   const size_t n = items.size();
   absl::Status sound = status;
   if (sound.ok()) sound.Update(CheckBitmap(reply.present(), n, "present", true));

@@ -49,6 +49,7 @@ class FakeStore final : public transport::RequestHandler {
   void Start(const std::string& token, uint16_t port = 0);
   void Stop();
   uint16_t port() const { return server_->port(); }
+  uint64_t connections() const { return server_->stats().connections; }
   const StoreId& id() const { return id_; }
   uint64_t incarnation() const { return incarnation_; }
   const PoolId& pool_id() const { return pool_id_; }
