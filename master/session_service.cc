@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/string_view.h"
@@ -16,6 +17,15 @@ transport::ServerOffer Offer() {
   transport::ServerOffer offer;
   offer.max_keys = 4096;  // records of a delta
   return offer;
+}
+
+// Fault points of what a store sends.
+bool PassFault(const wire::StoreMessage& message) {
+  if (message.has_delta()) return CISTERN_FAULT("master.session.delta");
+  if (message.has_snapshot_begin()) return CISTERN_FAULT("master.snapshot.begin");
+  if (message.has_snapshot_page()) return CISTERN_FAULT("master.snapshot.page");
+  if (message.has_snapshot_end()) return CISTERN_FAULT("master.snapshot.end");
+  return false;
 }
 
 std::string PrintableId(std::string_view id) {
@@ -111,6 +121,7 @@ absl::Status SessionService::OnAuth(StreamState& state, const wire::StoreMessage
 absl::Status SessionService::OnHello(SessionStream& stream, StreamState& state,
                                      const wire::StoreMessage& message) {
   if (!message.has_hello()) return absl::InvalidArgumentError("hello expected");
+  (void)CISTERN_FAULT("master.session.hello");
   const wire::SessionHello& hello = message.hello();
   absl::Status fenced;
   absl::StatusOr<MasterCore::Opened> opened = driver_.With([&](MasterCore& core, MonoTime now) {
@@ -157,12 +168,15 @@ void SessionService::Welcome(const StreamPtr& stream, SessionId session,
     // Not for a stream that has ended meanwhile: nobody would take it off again.
     if (streams_.contains(stream->id())) sessions_[session] = stream;
   }
+  (void)CISTERN_FAULT("master.session.welcomed");
   driver_.Dispatch();
 }
 
 absl::Status SessionService::OnRecords(StreamState& state, const wire::StoreMessage& message) {
+  (void)PassFault(message);
   SessionCall call(state.session, message);
   driver_.Run(call);
+  if (message.has_delta()) (void)CISTERN_FAULT("master.session.applied");
   CISTERN_RETURN_IF_ERROR(call.status());
   driver_.DispatchTo(state.session);
   return absl::OkStatus();

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "store/chunk_store.h"
 #include "store/data_service.h"
 #include "store/maintenance.h"
+#include "store/peer_ledger.h"
 #include "store/room_keeper.h"
 #include "store/segment.h"
 #include "store/session_client.h"
@@ -120,6 +122,7 @@ class StoreDaemonImpl final : public StoreDaemon {
  private:
   absl::Status MakeIdentity(const std::function<bool()>& stop);
   absl::Status Recover();
+  PeerLedger::Options LedgerOptions() const;
   void MakeParts();
   absl::Status Listen();
   wire::Endpoint OwnEndpoint() const;
@@ -132,6 +135,7 @@ class StoreDaemonImpl final : public StoreDaemon {
   // In the order of their making; each borrows from those above it.
   std::unique_ptr<ChunkStore> chunks_;
   std::unique_ptr<RoomKeeper> room_;
+  std::unique_ptr<PeerLedger> peers_;
   std::unique_ptr<StoreSession> session_;
   std::unique_ptr<SessionClient> session_client_;
   std::unique_ptr<Maintenance> maintenance_;
@@ -194,6 +198,19 @@ absl::Status StoreDaemonImpl::Recover() {
   return absl::OkStatus();
 }
 
+// Of the largest segment: what a peer's share is reckoned from is where its chunks can be.
+PeerLedger::Options StoreDaemonImpl::LedgerOptions() const {
+  uint64_t segment_bytes = 0;
+  for (const config::SegmentConfig& segment : config_.segment()) {
+    segment_bytes = std::max(segment_bytes, segment.size_bytes());
+  }
+  PeerLedger::Options options;
+  options.share_bytes =
+      static_cast<uint64_t>(config_.max_peer_share() * static_cast<double>(segment_bytes));
+  options.period = absl::Milliseconds(config_.slow_peer_ms());
+  return options;
+}
+
 void StoreDaemonImpl::MakeParts() {
   RoomKeeper::Options room_options;
   room_options.self_evict_after = absl::Milliseconds(config_.self_evict_after_ms());
@@ -211,10 +228,12 @@ void StoreDaemonImpl::MakeParts() {
                    });
 
   const auto poke = [this] { session_client_->Poke(); };
-  maintenance_ = std::make_unique<Maintenance>(*chunks_, *room_, clock_, poke);
+  peers_ = std::make_unique<PeerLedger>(LedgerOptions());
+  maintenance_ = std::make_unique<Maintenance>(*chunks_, *room_, *peers_, clock_, poke);
   ServiceContext context;
   context.chunks = chunks_.get();
   context.room = room_.get();
+  context.peers = peers_.get();
   context.clock = &clock_;
   context.poke_session = poke;
   context.run_in_background = [this](absl::AnyInvocable<void()> task) {

@@ -59,6 +59,7 @@ bool Select(const wire::GetRequest& request, uint64_t range_offset, uint64_t ran
 struct Request {
   wire::GetRequest meta;
   NamespaceIndex ns;
+  MonoTime deadline;
   std::vector<ChunkName> names;
   Column<uint64_t> range_offsets;
   Column<uint32_t> range_lengths;
@@ -91,11 +92,11 @@ absl::Status Parse(const ServiceContext& context, transport::ServerCall& call, R
   if (meta.order() != wire::CHUNK_MAJOR) {
     return absl::UnimplementedError("get: order by part is not served by this store");
   }
-  const MonoTime deadline = DeadlineOf(call, meta.deadline_ms());
-  if (context.clock->Mono() >= deadline) {
+  out->deadline = DeadlineOf(call, meta.deadline_ms());
+  if (context.clock->Mono() >= out->deadline) {
     return absl::DeadlineExceededError("get: its time had passed when it was read");
   }
-  call.SetDeadline(deadline);
+  call.SetDeadline(out->deadline);
   out->names.reserve(n);
   for (size_t i = 0; i < n; ++i) out->names.push_back(ChunkName{ids[i], Shard(shards[i])});
   return absl::OkStatus();
@@ -131,6 +132,7 @@ wire::ChunkStatus Serve(const ServiceContext& context, const Request& request, s
 }  // namespace
 
 void ServeGet(const ServiceContext& context, std::unique_ptr<transport::ServerCall> call) {
+  (void)CISTERN_FAULT("store.get.asked");
   Request request;
   if (absl::Status s = Parse(context, *call, &request); !s.ok()) {
     call->Fail(s);
@@ -158,9 +160,11 @@ void ServeGet(const ServiceContext& context, std::unique_ptr<transport::ServerCa
   std::vector<GetPiece> pieces;
   pieces.reserve(n);
   uint64_t total = 0;
+  uint64_t held = 0;
   for (size_t i = 0; i < n; ++i) {
     const ChunkRef& ref = refs[i];
     if (!ref) continue;
+    held += ref.extent_bytes();
     lengths.Set(i, static_cast<uint32_t>(ref.length()));
     part_bytes.Set(i, static_cast<uint32_t>(ref.layout().part_bytes));
     roots.Set(i, ref.root());
@@ -180,10 +184,15 @@ void ServeGet(const ServiceContext& context, std::unique_ptr<transport::ServerCa
 
   context.got_bytes->fetch_add(total, std::memory_order_relaxed);
   std::unique_ptr<GetStream> stream;
-  if (total != 0) stream = std::make_unique<GetStream>(std::move(refs), std::move(pieces));
+  if (total != 0) {
+    stream = std::make_unique<GetStream>(
+        std::move(refs), std::move(pieces),
+        context.peers->Begin(call->connection(), held, request.deadline));
+  }
   const bool whole = total <= transport::kInlinePayloadBytes;
   call->Reply(FrameType::kGetHead, head.SerializeAsString(), /*final=*/whole, std::move(stream));
   if (!whole) call->Reply(FrameType::kGetDone, std::string(), /*final=*/true);
+  (void)CISTERN_FAULT("store.get.answered");
 }
 
 }  // namespace cistern::store

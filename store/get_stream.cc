@@ -3,14 +3,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/fault.h"
+
 namespace cistern::store {
 
-GetStream::GetStream(std::vector<ChunkRef> refs, std::vector<GetPiece> pieces)
-    : refs_(std::move(refs)), pieces_(std::move(pieces)) {
+GetStream::GetStream(std::vector<ChunkRef> refs, std::vector<GetPiece> pieces,
+                     PeerLedger::Hold hold)
+    : refs_(std::move(refs)), pieces_(std::move(pieces)), hold_(std::move(hold)) {
   for (const GetPiece& piece : pieces_) remaining_ += piece.digest_bytes + piece.byte_count;
 }
 
 void GetStream::NextPieces(size_t max_bytes, size_t max_pieces, std::vector<iovec>* out) {
+  (void)CISTERN_FAULT("store.get.streaming");
+  const uint64_t before = remaining_;
   while (max_bytes > 0 && max_pieces > 0 && current_ < pieces_.size()) {
     const GetPiece& piece = pieces_[current_];
     const bool in_digests = offset_ < piece.digest_bytes;
@@ -30,6 +35,7 @@ void GetStream::NextPieces(size_t max_bytes, size_t max_pieces, std::vector<iove
       offset_ = 0;
     }
   }
+  hold_.Took(before - remaining_);
 }
 
 }  // namespace cistern::store

@@ -4,9 +4,13 @@
 
 namespace cistern::store {
 
-Maintenance::Maintenance(ChunkStore& chunks, RoomKeeper& room, Clock& clock,
+Maintenance::Maintenance(ChunkStore& chunks, RoomKeeper& room, PeerLedger& peers, Clock& clock,
                          std::function<void()> poke_session)
-    : chunks_(chunks), room_(room), clock_(clock), poke_session_(std::move(poke_session)) {}
+    : chunks_(chunks),
+      room_(room),
+      peers_(peers),
+      clock_(clock),
+      poke_session_(std::move(poke_session)) {}
 
 Maintenance::~Maintenance() { Stop(); }
 
@@ -34,6 +38,7 @@ bool Maintenance::Run(absl::AnyInvocable<void()> task) {
 }
 
 void Maintenance::Loop() {
+  MonoTime next_judgement = clock_.Mono();
   while (true) {
     absl::AnyInvocable<void()> task;
     {
@@ -50,6 +55,10 @@ void Maintenance::Loop() {
     const absl::Time wall = clock_.Wall();
     if (chunks_.NextExpiry() <= wall) chunks_.ExpireDue(wall, kExpirySlice);
     room_.Tick();
+    if (const MonoTime now = clock_.Mono(); now >= next_judgement) {
+      peers_.Judge(now);
+      next_judgement = now + kJudgeEvery;
+    }
     if (chunks_.log().range().next != before) poke_session_();
   }
 }

@@ -1,5 +1,5 @@
-// The store's background thread: expiry, the reserve, puts that wait for room, versions promised
-// ahead, and checks that hash much.
+// The store's background thread: expiry, the reserve, puts that wait for room, slow readers,
+// versions promised ahead, and checks that hash much.
 #ifndef CISTERN_STORE_MAINTENANCE_H_
 #define CISTERN_STORE_MAINTENANCE_H_
 
@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "store/chunk_store.h"
+#include "store/peer_ledger.h"
 #include "store/room_keeper.h"
 
 namespace cistern::store {
@@ -21,11 +22,12 @@ namespace cistern::store {
 class Maintenance {
  public:
   static constexpr absl::Duration kTick = absl::Milliseconds(5);
+  static constexpr absl::Duration kJudgeEvery = absl::Milliseconds(100);
   static constexpr size_t kMaxQueuedTasks = 256;
   static constexpr size_t kExpirySlice = 1'024;
 
   // `poke_session`: records were appended.
-  Maintenance(ChunkStore& chunks, RoomKeeper& room, Clock& clock,
+  Maintenance(ChunkStore& chunks, RoomKeeper& room, PeerLedger& peers, Clock& clock,
               std::function<void()> poke_session);
   ~Maintenance();  // stops
 
@@ -41,6 +43,7 @@ class Maintenance {
 
   ChunkStore& chunks_;
   RoomKeeper& room_;
+  PeerLedger& peers_;
   Clock& clock_;
   const std::function<void()> poke_session_;
   std::thread thread_;

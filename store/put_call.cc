@@ -29,6 +29,7 @@ class PutCall : public std::enable_shared_from_this<PutCall> {
       : context_(context), call_(std::move(call)) {}
 
   void Run() {
+    (void)CISTERN_FAULT("store.put.asked");
     if (absl::Status s = Parse(); !s.ok()) {
       call_->Fail(s);
       return;
@@ -181,6 +182,7 @@ void PutCall::Receive() {
 
 void PutCall::OnReceived(const absl::Status& status) {
   if (!status.ok()) return;  // the peer is gone or has cancelled: the slots go with us
+  (void)CISTERN_FAULT("store.put.received");
   std::string message;
   std::vector<PutSlot> slots(items_.size());
   size_t at = 0;
@@ -251,6 +253,7 @@ void PutCall::Done(std::string message) {
   done.set_statuses(std::move(statuses));
   done.set_message(std::move(message));
   call_->Reply(FrameType::kPutDone, done.SerializeAsString(), /*final=*/true);
+  (void)CISTERN_FAULT("store.put.answered");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "absl/functional/any_invocable.h"
 #include "base/clock.h"
 #include "store/chunk_store.h"
+#include "store/peer_ledger.h"
 #include "store/room_keeper.h"
 #include "transport/server.h"
 
@@ -27,6 +28,7 @@ inline MonoTime DeadlineOf(const transport::ServerCall& call, uint32_t deadline_
 struct ServiceContext {
   ChunkStore* chunks = nullptr;
   RoomKeeper* room = nullptr;
+  PeerLedger* peers = nullptr;
   Clock* clock = nullptr;
   // New records were appended: the session should send them.
   std::function<void()> poke_session;

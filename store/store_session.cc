@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/columns.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/version.h"
@@ -113,6 +114,7 @@ void StoreSession::StartSnapshot() {
 }
 
 absl::Status StoreSession::OnEvict(const wire::Evict& evict) {
+  (void)CISTERN_FAULT("store.session.evict");
   if (evict.epoch() < highest_epoch_) return absl::OkStatus();  // of a master that was replaced
   CISTERN_ASSIGN_OR_RETURN(const KeyColumn ids, KeyColumn::Parse(evict.ids()));
   CISTERN_ASSIGN_OR_RETURN(const auto shards, Column<uint16_t>::Parse(evict.shards(), ids.size(),
@@ -191,6 +193,7 @@ bool StoreSession::NextDelta(MonoTime now, wire::StoreMessage* out) {
   if (!delta_due_.has_value()) delta_due_ = now + delta_flush_;
   if (pending < kMaxDeltaRecords && now < *delta_due_) return false;
 
+  (void)CISTERN_FAULT("store.session.delta");
   wire::Delta* delta = out->mutable_delta();
   delta->set_seq_first(next_seq_);
   const absl::StatusOr<size_t> taken = log.Take(next_seq_, kMaxDeltaRecords, delta);
@@ -217,6 +220,7 @@ void StoreSession::AddNewNamespaces(wire::Delta* delta) {
 bool StoreSession::NextSnapshotPart(wire::StoreMessage* out) {
   SnapshotProgress& snapshot = *snapshot_;
   if (!snapshot.begun) {
+    (void)CISTERN_FAULT("store.snapshot.begin");
     wire::SnapshotBegin* begin = out->mutable_snapshot_begin();
     begin->set_snapshot_id(snapshot.id);
     begin->set_seq(snapshot.seq);
@@ -237,11 +241,13 @@ bool StoreSession::NextSnapshotPart(wire::StoreMessage* out) {
       ++snapshot.count;
     }
     if (!ids.empty()) {
+      (void)CISTERN_FAULT("store.snapshot.page");
       AddNewNamespaces(page->mutable_records());
       return true;
     }
     out->Clear();
   }
+  (void)CISTERN_FAULT("store.snapshot.end");
   wire::SnapshotEnd* end = out->mutable_snapshot_end();
   end->set_snapshot_id(snapshot.id);
   end->set_count(snapshot.count);
@@ -259,6 +265,7 @@ MonoTime StoreSession::NextWake(MonoTime now) const {
 }
 
 void StoreSession::FillHello(wire::SessionHello* hello) {
+  (void)CISTERN_FAULT("store.session.hello");
   hello->set_pool_id(std::string(identity_.pool_id.view()));
   hello->set_store_id(std::string(chunks_.store_id().view()));
   hello->set_incarnation(identity_.incarnation);
