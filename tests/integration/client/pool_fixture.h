@@ -24,8 +24,12 @@ class PoolFixture : public ::testing::Test {
     pool::LocalPoolOptions options;
     options.stores = stores;
     options.pool_bytes = pool_bytes;
+    StartPool(std::move(options));
+  }
+  void StartPool(pool::LocalPoolOptions options) {
     options.bin_dir = ".";  // where Bazel puts what a test needs
-    ASSERT_OK_AND_ASSIGN(pool_, pool::LocalPool::Start(options, Clock::Real()));
+    pool_options_ = std::move(options);
+    ASSERT_OK_AND_ASSIGN(pool_, pool::LocalPool::Start(pool_options_, Clock::Real()));
     ASSERT_OK_AND_ASSIGN(client_, Client::Connect(ConnectOptions()));
     ASSERT_OK_AND_ASSIGN(ns_, client_->OpenNamespace("test", "v1"));
     ASSERT_OK_AND_ASSIGN(buffer_, client_->AllocateBuffer(kBufferBytes));
@@ -94,6 +98,7 @@ class PoolFixture : public ::testing::Test {
     return true;
   }
 
+  pool::LocalPoolOptions pool_options_;
   std::unique_ptr<pool::LocalPool> pool_;
   std::unique_ptr<Client> client_;
   std::shared_ptr<Namespace> ns_;
