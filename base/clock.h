@@ -38,6 +38,9 @@ class Clock {
   static Clock& Real();
 };
 
+// The time that the calling thread has been running for: a system call.
+absl::Duration ThreadCpuTime();
+
 // A clock that moves only when told to. Thread-safe.
 class FakeClock final : public Clock {
  public:

@@ -80,5 +80,19 @@ TEST(RealClockTest, WallTimeIsOurs) {
   EXPECT_LT(Clock::Real().Wall(), absl::FromUnixSeconds(10'000'000'000));
 }
 
+TEST(ThreadCpuTimeTest, CountsWorkAndNotSleep) {
+  Clock& clock = Clock::Real();
+  const absl::Duration start = ThreadCpuTime();
+  clock.SleepFor(absl::Milliseconds(100));
+  const absl::Duration slept = ThreadCpuTime() - start;
+  EXPECT_LT(slept, absl::Milliseconds(50));
+  // Ends at the latest when the clock that is tested has come that far.
+  uint64_t sum = 0;
+  while (ThreadCpuTime() - start < slept + absl::Milliseconds(5)) {
+    for (uint64_t i = 0; i < 10'000; ++i) sum += i * sum + 1;
+  }
+  EXPECT_GE(ThreadCpuTime() - start, slept + absl::Milliseconds(5)) << sum;
+}
+
 }  // namespace
 }  // namespace cistern

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <iostream>
@@ -38,6 +39,8 @@ DaemonFlags ParseDaemonFlags(const DaemonInfo& info, int argc, char** argv, int*
     app.add_flag("--init", flags.init,
                  "create the data folder, the pool id and the token, then exit");
   }
+  app.add_flag("--describe-metrics", flags.describe_metrics,
+               "print the table of the metrics in Markdown, then exit");
   app.add_option("--fault", faults, "arm a fault point (tests): NAME:ACTION[:COUNT[:SKIP]]");
   app.add_flag("--enable-faults", enable_faults, "allow --fault");
   app.footer([&info] {
@@ -94,17 +97,32 @@ ShutdownSignal::~ShutdownSignal() {
   close(request_fd_);
 }
 
+namespace {
+
+int PollMs(absl::Duration timeout) {
+  if (timeout == absl::InfiniteDuration()) return -1;
+  const int64_t ms = absl::ToInt64Milliseconds(absl::Ceil(timeout, absl::Milliseconds(1)));
+  return static_cast<int>(std::clamp<int64_t>(ms, 0, 1 << 30));
+}
+
+int TakeSignal(int signal_fd) {
+  signalfd_siginfo info;
+  if (read(signal_fd, &info, sizeof(info)) != sizeof(info)) return 0;
+  return static_cast<int>(info.ssi_signo);
+}
+
+}  // namespace
+
 int ShutdownSignal::Wait(absl::Duration timeout) {
   pollfd fds[2] = {{signal_fd_, POLLIN, 0}, {request_fd_, POLLIN, 0}};
-  const int64_t ms = timeout == absl::InfiniteDuration()
-                         ? -1
-                         : absl::ToInt64Milliseconds(absl::Ceil(timeout, absl::Milliseconds(1)));
-  const int n = poll(fds, 2, static_cast<int>(std::min<int64_t>(ms, 1 << 30)));
-  if (n <= 0) return 0;
+  if (poll(fds, 2, PollMs(timeout)) <= 0) return 0;
   if (fds[1].revents != 0) return -1;
-  signalfd_siginfo info;
-  if (read(signal_fd_, &info, sizeof(info)) != sizeof(info)) return 0;
-  return static_cast<int>(info.ssi_signo);
+  return TakeSignal(signal_fd_);
+}
+
+int ShutdownSignal::WaitSignal(absl::Duration timeout) {
+  pollfd fd = {signal_fd_, POLLIN, 0};
+  return poll(&fd, 1, PollMs(timeout)) <= 0 ? 0 : TakeSignal(signal_fd_);
 }
 
 void ShutdownSignal::Request() {

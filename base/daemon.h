@@ -31,6 +31,7 @@ struct DaemonFlags {
   std::string config_path;                                     // empty: defaults and --set only
   std::vector<std::pair<std::string, std::string>> overrides;  // --set key=value
   bool init = false;
+  bool describe_metrics = false;  // print the table of metrics and exit
 };
 
 // Parses argv. Prints and sets *exit_code (>= 0) for --help, --version and wrong flags: the caller
@@ -45,6 +46,8 @@ class ShutdownSignal {
   ~ShutdownSignal();
   // Returns the signal's number, 0 when `timeout` passed, or -1 after Request().
   int Wait(absl::Duration timeout);
+  // The same, but for signals alone: Request() does not end it. One thread at a time waits.
+  int WaitSignal(absl::Duration timeout);
   // Ends Wait() from another thread: a part of the daemon cannot go on.
   void Request();
 

@@ -74,12 +74,16 @@ uint64_t RootDigest(absl::Span<const PartDigest> parts, uint64_t length, const C
     FillTail(length, name, buffer + table_bytes);
     return XXH3_64bits(buffer, table_bytes + kTailBytes);
   }
-  uint8_t tail[kTailBytes];
-  FillTail(length, name, tail);
   DigestStream stream;
   stream.Update(parts.data(), table_bytes);
-  stream.Update(tail, sizeof(tail));
-  return stream.Finish();
+  return RootDigest(&stream, length, name);
+}
+
+uint64_t RootDigest(DigestStream* parts, uint64_t length, const ChunkName& name) {
+  uint8_t tail[kTailBytes];
+  FillTail(length, name, tail);
+  parts->Update(tail, sizeof(tail));
+  return parts->Finish();
 }
 
 DigestStream::DigestStream() : state_(std::make_unique<State>()) { Reset(); }

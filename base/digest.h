@@ -56,6 +56,10 @@ class DigestStream {
   std::unique_ptr<State> state_;
 };
 
+// The root of a chunk whose part digests, all of them, were fed to `parts` piece by piece. `parts`
+// has to be reset before it is used again.
+uint64_t RootDigest(DigestStream* parts, uint64_t length, const ChunkName& name);
+
 // Feeds a chunk's bytes in order and collects its part digests. Not thread-safe.
 class ChunkDigester {
  public:

@@ -8,6 +8,8 @@
 //   kill       SIGKILL to ourselves
 //   stop       SIGSTOP to ourselves
 //   delay=20ms sleeps, then the expression is false
+//   jump=-1h   of the point "clock.wall" only: the real wall clock reads this much more or less
+//              (each reading passes the point: "clock.wall:jump=1h:0:100" jumps at the 101st)
 #ifndef CISTERN_BASE_FAULT_H_
 #define CISTERN_BASE_FAULT_H_
 

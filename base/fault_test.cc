@@ -102,11 +102,25 @@ TEST_F(FaultTest, StopHaltsTheProcessUntilItIsContinued) {
   EXPECT_EQ(WEXITSTATUS(status), 7);
 }
 
+TEST_F(FaultTest, TheWallClockJumpsAndTheMonotonicOneDoesNot) {
+  const absl::Time wall = Clock::Real().Wall();
+  const MonoTime mono = Clock::Real().Mono();
+  ASSERT_OK(ArmFault("clock.wall:jump=-1h:0:1"));
+  EXPECT_GE(Clock::Real().Wall(), wall);  // skipped
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_LT(Clock::Real().Wall(), wall - absl::Minutes(50));
+    EXPECT_GE(Clock::Real().Mono(), mono);
+  }
+  DisarmFaults();
+  EXPECT_GE(Clock::Real().Wall(), wall);
+}
+
 TEST_F(FaultTest, BadSpecsAreRefusedAndArmNothing) {
-  for (const char* spec : {"", "test.point", ":error", "test.point:explode", "test.point:error:x",
-                           "test.point:error:1:x", "test.point:error:-1", "test.point:error:1:1:1",
-                           "test.point:delay=", "test.point:delay=5", "test.point:delay=-5ms",
-                           "test.point:delay=inf"}) {
+  for (const char* spec :
+       {"", "test.point", ":error", "test.point:explode", "test.point:error:x",
+        "test.point:error:1:x", "test.point:error:-1", "test.point:error:1:1:1",
+        "test.point:delay=", "test.point:delay=5", "test.point:delay=-5ms", "test.point:delay=inf",
+        "test.point:jump=1h", "clock.wall:jump=", "clock.wall:jump=inf"}) {
     EXPECT_THAT(ArmFault(spec), StatusIs(StatusCode::kInvalidArgument, HasSubstr("expected name:")))
         << spec;
   }

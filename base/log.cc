@@ -1,7 +1,9 @@
 #include "base/log.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <memory>
 #include <utility>
@@ -17,15 +19,32 @@ namespace {
 struct Sinks {
   Mutex mutex;
   LogSink sink ABSL_GUARDED_BY(mutex);
+  const Sinks* parents = nullptr;  // reachable: not leaked
 };
-Sinks& GetSinks() {
-  static Sinks* const sinks = new Sinks;
-  return *sinks;
-}
+std::atomic<Sinks*> g_sinks{nullptr};
 
 // Read without the lock, so that a line nobody wants costs two loads.
 std::atomic<int> g_level{static_cast<int>(LogLevel::kInfo)};
 std::atomic<bool> g_has_sink{false};
+
+// In a fork's child: a thread that is not here may hold the lock, or be in the sink. The child logs
+// nothing until it sets a sink of its own.
+void ForgetSinksAfterFork() {
+  auto* const sinks = new Sinks;
+  sinks->parents = g_sinks.load(std::memory_order_relaxed);
+  g_has_sink.store(false, std::memory_order_relaxed);
+  g_sinks.store(sinks, std::memory_order_release);
+}
+
+Sinks& GetSinks() {
+  static const bool once = [] {
+    g_sinks.store(new Sinks, std::memory_order_release);
+    pthread_atfork(nullptr, nullptr, ForgetSinksAfterFork);
+    return true;
+  }();
+  (void)once;
+  return *g_sinks.load(std::memory_order_acquire);
+}
 
 // A sink that logs would wait for itself: its lines are dropped.
 thread_local bool t_in_sink = false;

@@ -1,5 +1,9 @@
 #include "base/log.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -94,6 +98,34 @@ TEST_F(LogTest, TheSinkIsCalledOneThreadAtATime) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(lines_.size(), 400u);
+}
+
+// Workers are forked whatever the library's threads are doing.
+TEST_F(LogTest, ForksChildLogsThoughAnotherThreadWasInTheSink) {
+  std::promise<void> inside;
+  std::promise<void> go_on;
+  SetLogSink([&](LogLevel, std::string_view, int, std::string_view) {
+    inside.set_value();
+    go_on.get_future().wait();
+  });
+  std::thread logger([] { CISTERN_LOG(Info, "in the parent"); });
+  inside.get_future().wait();
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(30);  // instead of hanging
+    int heard = 0;
+    CISTERN_LOG(Info, "to nobody");
+    SetLogSink([&heard](LogLevel, std::string_view, int, std::string_view) { ++heard; });
+    CISTERN_LOG(Info, "to its own sink");
+    _exit(heard == 1 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  go_on.set_value();
+  logger.join();
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST_F(LogTest, StderrLinesHaveTimeSeverityAndPlace) {

@@ -3,6 +3,7 @@
 #define CISTERN_CLIENT_BATCHING_H_
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -55,6 +56,26 @@ inline std::vector<std::vector<uint32_t>> CutIntoRequests(
     bytes += more;
   }
   return requests;
+}
+
+// Takes from the end of `items` as many as make a request of at most `max_bytes` and
+// limits.max_chunks; none where the last alone is larger.
+inline std::vector<uint32_t> TakeSuffix(std::vector<uint32_t>* items, const RequestLimits& limits,
+                                        uint64_t max_bytes,
+                                        absl::FunctionRef<uint64_t(uint32_t)> bytes_of) {
+  max_bytes = std::min(max_bytes, limits.max_bytes);
+  size_t first = items->size();
+  uint64_t bytes = 0;
+  while (first > 0 && items->size() - first < limits.max_chunks) {
+    const uint64_t more = bytes_of((*items)[first - 1]);
+    if (bytes + more > max_bytes) break;
+    bytes += more;
+    --first;
+  }
+  const auto from = items->begin() + static_cast<std::ptrdiff_t>(first);
+  std::vector<uint32_t> suffix(from, items->end());
+  items->erase(from, items->end());
+  return suffix;
 }
 
 }  // namespace cistern

@@ -10,8 +10,14 @@ namespace {
 
 constexpr uint64_t kSeed = 20'260'102;
 
-class CancelTest : public ClientFixture {
+// Over every wire that clients have.
+class CancelTest : public ClientFixture, public ::testing::WithParamInterface<Wire> {
  protected:
+  void SetUp() override {
+    ClientOptions options = pool_.options();
+    options.wire = GetParam();
+    Connect(options);
+  }
   // Passes a random little while, so that a call is somewhere on its way.
   void Linger() {
     for (uint64_t turns = random_() % 2'000; turns > 0; --turns) std::this_thread::yield();
@@ -19,7 +25,7 @@ class CancelTest : public ClientFixture {
   std::mt19937_64 random_{kSeed};
 };
 
-TEST_F(CancelTest, NoByteLandsAfterAGetHasEnded) {
+TEST_P(CancelTest, NoByteLandsAfterAGetHasEnded) {
   SCOPED_TRACE(kSeed);
   constexpr uint64_t kBytes = 8 << 20;
   const std::string bytes = PatternBytes(1, kBytes);
@@ -52,7 +58,7 @@ TEST_F(CancelTest, NoByteLandsAfterAGetHasEnded) {
   EXPECT_GT(cancelled, 0);
 }
 
-TEST_F(CancelTest, NoByteIsReadAfterAPutHasEnded) {
+TEST_P(CancelTest, NoByteIsReadAfterAPutHasEnded) {
   SCOPED_TRACE(kSeed);
   constexpr uint64_t kBytes = 8 << 20;
   const Memory source = Room(kBytes);
@@ -79,7 +85,7 @@ TEST_F(CancelTest, NoByteIsReadAfterAPutHasEnded) {
   }
 }
 
-TEST_F(CancelTest, BufferIsUnregisteredOnlyWhenNoCallUsesIt) {
+TEST_P(CancelTest, BufferIsUnregisteredOnlyWhenNoCallUsesIt) {
   constexpr uint64_t kBytes = 4 << 20;
   pool_.store(0).Add(Name("a"), {.bytes = PatternBytes(1, kBytes)});
   for (int round = 0; round < 10; ++round) {
@@ -99,7 +105,7 @@ TEST_F(CancelTest, BufferIsUnregisteredOnlyWhenNoCallUsesIt) {
   }
 }
 
-TEST_F(CancelTest, ManyCallsAtOnceAmidStoresThatComeAndGo) {
+TEST_P(CancelTest, ManyCallsAtOnceAmidStoresThatComeAndGo) {
   SCOPED_TRACE(kSeed);
   constexpr uint64_t kBytes = 1 << 20;
   for (int i = 0; i < 8; ++i) {
@@ -134,6 +140,8 @@ TEST_F(CancelTest, ManyCallsAtOnceAmidStoresThatComeAndGo) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Tcp, CancelTest, ::testing::Values(Wire::kTcp));
 
 }  // namespace
 }  // namespace cistern

@@ -82,10 +82,21 @@ class ClientImpl final : public Client {
 
   // Fetches the map and the stores: proves that the master is there and takes us.
   absl::Status Greet(const CallOptions& call) {
+    CISTERN_ASSIGN_OR_RETURN(const CallGuard guard, core_->Enter());
     return core_
         ->CallMaster<wire::GetMapsRequest, wire::GetMapsReply>(
-            FrameType::kGetMaps, FrameType::kGetMapsReply, wire::GetMapsRequest(), call)
+            FrameType::kGetMaps, FrameType::kGetMapsReply, wire::GetMapsRequest(),
+            core_->CallStart(call, /*async=*/false))
         .status();
+  }
+
+  // A wire that was forced must lead to every store that the master named.
+  absl::Status CheckWires() const {
+    for (const StoreTable::Endpoint& endpoint : core_->stores->Endpoints()) {
+      const absl::Status leads = core_->channels->CheckForced(endpoint);
+      if (!leads.ok()) return absl::FailedPreconditionError(leads.message());
+    }
+    return absl::OkStatus();
   }
 
   absl::StatusOr<std::shared_ptr<Namespace>> OpenNamespace(std::string_view name,
@@ -97,22 +108,28 @@ class ClientImpl final : public Client {
   }
   absl::StatusOr<Buffer> AllocateBuffer(uint64_t bytes) override;
   absl::StatusOr<LayoutId> RegisterLayout(const Layout& layout) override {
-    CISTERN_RETURN_IF_ERROR(core_->CheckUsable());
+    CISTERN_ASSIGN_OR_RETURN(const CallGuard guard, core_->Enter());
     return core_->buffers.RegisterLayout(layout);
   }
   absl::Status UnregisterLayout(LayoutId id) override {
-    CISTERN_RETURN_IF_ERROR(core_->CheckUsable());
+    CISTERN_ASSIGN_OR_RETURN(const CallGuard guard, core_->Enter());
     return core_->buffers.UnregisterLayout(id);
   }
   absl::Status Ping(const CallOptions& options) override {
+    CISTERN_ASSIGN_OR_RETURN(const CallGuard guard, core_->Enter());
     return core_
         ->CallMaster<wire::PingRequest, wire::PingReply>(FrameType::kPing, FrameType::kPong,
-                                                         wire::PingRequest(), options)
+                                                         wire::PingRequest(),
+                                                         core_->CallStart(options, /*async=*/false))
         .status();
   }
   ClientStats stats() const override;
+  std::vector<StoreWire> wires() const override {
+    return core_->Enter().ok() ? core_->channels->Wires() : std::vector<StoreWire>();
+  }
   PoolId pool_id() const override {
-    return core_->CheckUsable().ok() ? core_->master->channel().peer().pool_id : PoolId();
+    const absl::StatusOr<CallGuard> guard = core_->Enter();
+    return guard.ok() ? core_->master->channel().peer().pool_id : PoolId();
   }
 
  private:
@@ -130,7 +147,10 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
   }
   CISTERN_ASSIGN_OR_RETURN(std::shared_ptr<ClientCore> core, ClientCore::Create(options));
   auto client = std::make_unique<ClientImpl>(std::move(core));
-  if (!options.lazy) CISTERN_RETURN_IF_ERROR(client->Greet({}));
+  if (!options.lazy) {
+    CISTERN_RETURN_IF_ERROR(client->Greet({}));
+    CISTERN_RETURN_IF_ERROR(client->CheckWires());
+  }
   return client;
 }
 
@@ -147,20 +167,21 @@ absl::StatusOr<std::shared_ptr<Namespace>> ClientImpl::OpenNamespace(
       (options.part_bytes != 0 && !PartLayout::Make(kMinChunkBytes, options.part_bytes).ok())) {
     return absl::InvalidArgumentError("part_bytes: 0, or a power of two from 4096 to 2^31");
   }
+  CISTERN_ASSIGN_OR_RETURN(const CallGuard guard, core_->Enter());
   wire::OpenNamespaceRequest request;
   request.set_name(std::string(name));
   request.set_fingerprint(std::string(fingerprint));
   *request.mutable_options() = ToWire(options);
-  CISTERN_ASSIGN_OR_RETURN(
-      const wire::OpenNamespaceReply reply,
-      (core_->CallMaster<wire::OpenNamespaceRequest, wire::OpenNamespaceReply>(
-          FrameType::kOpenNamespace, FrameType::kOpenNamespaceReply, std::move(request), call)));
+  CISTERN_ASSIGN_OR_RETURN(const wire::OpenNamespaceReply reply,
+                           (core_->CallMaster<wire::OpenNamespaceRequest, wire::OpenNamespaceReply>(
+                               FrameType::kOpenNamespace, FrameType::kOpenNamespaceReply,
+                               std::move(request), core_->CallStart(call, /*async=*/false))));
   CISTERN_ASSIGN_OR_RETURN(auto info, MakeOpenNamespace(name, fingerprint, reply.info()));
   return std::make_shared<NamespaceImpl>(core_, std::move(info));
 }
 
 absl::StatusOr<Buffer> ClientImpl::Register(const BufferDesc& desc, std::shared_ptr<void> memory) {
-  CISTERN_RETURN_IF_ERROR(core_->CheckUsable());
+  CISTERN_ASSIGN_OR_RETURN(const CallGuard guard, core_->Enter());
   CISTERN_ASSIGN_OR_RETURN(const uint32_t index, core_->buffers.Register(desc));
   Buffer buffer;
   buffer.owner_ = core_;
@@ -172,10 +193,26 @@ absl::StatusOr<Buffer> ClientImpl::Register(const BufferDesc& desc, std::shared_
 }
 
 absl::StatusOr<Buffer> ClientImpl::AllocateBuffer(uint64_t bytes) {
-  CISTERN_RETURN_IF_ERROR(core_->CheckUsable());
+  CISTERN_ASSIGN_OR_RETURN(const CallGuard guard, core_->Enter());
   CISTERN_ASSIGN_OR_RETURN(SharedMemory allocated, SharedMemory::Allocate(bytes));
-  auto memory = std::make_shared<SharedMemory>(std::move(allocated));
-  return Register({.data = memory->data(), .bytes = bytes}, memory);
+  // Stores on this host may read it where it is, until it is unmapped.
+  struct Lent {
+    Lent(SharedMemory m, std::shared_ptr<transport::LentMemory> t, const ForkGuard& g)
+        : memory(std::move(m)), table(std::move(t)), fork_guard(g) {
+      // Without it puts are copied once more.
+      table->Add(memory.data(), memory.bytes(), memory.fd()).IgnoreError();
+    }
+    ~Lent() {
+      // In a fork's child the table is not ours to lock.
+      if (!fork_guard.Forked()) table->Remove(memory.data());
+    }
+    SharedMemory memory;
+    const std::shared_ptr<transport::LentMemory> table;
+    const ForkGuard fork_guard;
+  };
+  auto lent = std::make_shared<Lent>(std::move(allocated), core_->lent, core_->fork_guard);
+  const std::shared_ptr<void> memory = lent;
+  return Register({.data = lent->memory.data(), .bytes = bytes}, memory);
 }
 
 ClientStats ClientImpl::stats() const {

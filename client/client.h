@@ -14,7 +14,7 @@
 //
 // Chunks are immutable: same key = same content. A put of a key that is there is a no-op that costs
 // no bytes on the wire. A get returns only bytes that were put under (namespace, key, shard), with
-// their digests checked, or a miss.
+// their digests checked, or a miss. Only in a namespace opened as mutable can a chunk be replaced.
 #ifndef CISTERN_CLIENT_CLIENT_H_
 #define CISTERN_CLIENT_CLIENT_H_
 
@@ -55,8 +55,10 @@ std::string_view ChunkCodeName(ChunkCode code);
 
 struct ChunkResult {
   ChunkCode code = ChunkCode::kInternal;
-  bool verified = false;  // get: digests were checked
-  uint64_t length = 0;    // the chunk's real length where it is known
+  // get: this library held every byte to its digest, and the digests to the chunk's name. False
+  // with kOk: the namespace's `verify` or `digest` says so, or the range cuts parts.
+  bool verified = false;
+  uint64_t length = 0;  // the chunk's real length where it is known
 };
 
 // `status` is OK whenever every chunk got an answer of its own, misses and refusals included. It is
@@ -99,6 +101,9 @@ struct PutItem {
   KeyId id = {};  // Namespace::Hash
   uint16_t shard = 0;
   Memory memory = {};  // the sum of its pieces is the chunk's length: 4 KiB to 1 GiB
+  // The key that `id` is the hash of: needed where the namespace keeps keys, else not looked at.
+  // Must live as long as the call.
+  std::string_view key = {};
 };
 
 struct GetItem {
@@ -107,16 +112,29 @@ struct GetItem {
   Memory memory = {};  // as long as the chunk, or the range, exactly
   // At most one of: a byte range (bytes > 0), a run of parts (part_count > 0).
   uint64_t range_offset = 0;
-  uint64_t range_bytes = 0;  // a range that cuts parts comes back with verified = false
+  // A range that cuts parts comes back with verified = false: its whole parts are checked, the rest
+  // has no digest of its own (the store checks the chunk once before it first serves such a range).
+  uint64_t range_bytes = 0;
   uint32_t first_part = 0;
   uint32_t part_count = 0;
   // The target may be longer than the chunk; ChunkResult::length says how much was filled.
   bool any_length = false;
 };
 
+// In which order the bytes of a batch come from each store. kByPart: part i of every chunk before
+// part i + 1 of any (an engine whose chunks have a part a layer gets them layer by layer); see
+// PendingGet. Items that select different runs of parts are asked for in requests of their own, and
+// all that a store has of a batch at once, so that the order holds.
 enum class GetOrder : uint8_t { kByChunk = 0, kByPart = 1 };
 enum class Priority : uint8_t { kNormal = 0, kBackground = 1 };
+// Who checks the digests of what is got. Whatever readers do not check, the store checks once after
+// each of its starts before it first serves it, and every put is checked as it comes in.
+//   kAlways:  each get checks every byte.
+//   kSampled: each get checks one chunk in kVerifySampleOneIn, drawn anew for each chunk of each
+//             get: what has gone bad in a store's memory is found after a few reads.
+//   kOff:     gets check nothing.
 enum class Verify : uint8_t { kAlways = 0, kSampled = 1, kOff = 2 };
+inline constexpr uint32_t kVerifySampleOneIn = 16;
 
 struct CallOptions {
   absl::Duration deadline = absl::ZeroDuration();  // 0 = ClientOptions::deadline
@@ -127,6 +145,12 @@ struct PutOptions : CallOptions {
   absl::Time expiry = absl::InfiniteFuture();
   uint64_t affinity = 0;      // chunks read together share it; 0 = from the first key
   bool wait_visible = false;  // return only when other clients' lookups see it (tests)
+  // Mutable namespaces: chunks that are there get the new bytes (of any length) in one step. Once
+  // that is answered kOk no get that starts later brings the old ones; a get at the same time
+  // brings either, whole. Of several replaces at a time the last to commit stays. Whatever else the
+  // answer is, a chunk has the old bytes or (when a store was lost before it answered) the new
+  // ones. A key twice in one batch is refused. In an immutable namespace: FailedPrecondition.
+  bool replace = false;
 };
 struct GetOptions : CallOptions {
   GetOrder order = GetOrder::kByChunk;
@@ -142,6 +166,39 @@ struct RemoveOptions : CallOptions {
   uint16_t shard_first = 0;
   uint16_t shard_count = 1;
   bool force = false;  // leased and pinned ones too
+};
+
+struct ListOptions : CallOptions {
+  // Where to go on: KeyPage::next of the page before; empty = from the start.
+  std::string cursor = {};
+  // About so many a page: a store's share comes in stretches and is not cut. At least 1.
+  size_t max_keys = 1'000;
+};
+
+// A chunk as a listing shows it.
+struct ListedKey {
+  std::string key;
+  KeyId id = {};
+  uint16_t shard = 0;
+  uint64_t length = 0;
+};
+
+// In no order. A chunk that is there during the whole listing is in one of its pages, if its store
+// answers; one that is replaced or put meanwhile may be in two.
+struct KeyPage {
+  std::vector<ListedKey> keys;
+  std::string next;  // empty: this was the last page. A page may be empty before that
+  // Stores that did not answer in this page: what they hold is not listed.
+  std::vector<StoreId> unreachable;
+};
+
+// What a removal by pattern came to, chunk by chunk.
+struct MatchRemoval {
+  uint64_t matched = 0;
+  uint64_t removed = 0;
+  uint64_t refused = 0;  // leased or pinned and not forced
+  uint64_t failed = 0;   // not answered in time, or its store was lost
+  std::vector<StoreId> unreachable;
 };
 
 // What a lookup found. A value; Serialize/Namespace::Adopt carry it to another process, which can
@@ -173,7 +230,16 @@ struct NamespaceOptions {
   Verify verify = Verify::kAlways;
   absl::Duration ttl = absl::ZeroDuration();  // 0 = chunks do not expire
   uint64_t part_bytes = 0;
-  bool digest = true;  // false: put makes no digests, get verifies nothing
+  // False: puts make no digests. Then nobody, store or reader, can tell whether a bit has flipped
+  // in memory or on the way: a get brings as many bytes as were put under the key, or a miss, and
+  // never says `verified`; a range or a run of parts is as good as the whole.
+  bool digest = true;
+  // For layers that overwrite keys: PutOptions::replace is allowed. A chunk has one replica, and
+  // gets always ask the master where it is.
+  bool mutable_chunks = false;
+  // The caller's key is kept beside each chunk (PutItem::key), so that ListKeys and RemoveMatching
+  // find chunks by it. Costs its length, rounded up with the chunk's to 4 KiB.
+  bool keep_keys = false;
 };
 
 enum class MemoryKind : uint8_t { kHost = 0, kCuda = 1, kDmabuf = 2 };
@@ -244,6 +310,74 @@ class Pending {
   std::shared_ptr<State> state_;
 };
 
+// A chunk of a get that will not come: its item's position, why, and how many of its parts (from
+// the front) are in place all the same.
+struct MissedChunk {
+  uint32_t item = 0;
+  ChunkCode code = ChunkCode::kInternal;
+  uint32_t parts_done = 0;
+};
+
+enum class PartWait : uint8_t {
+  kReady,    // every chunk of the batch that has such a part has it in place
+  kMissing,  // so has every chunk but those of MissedSoFar() whose parts_done is not beyond it
+  kTimeout,  // not yet
+};
+
+// An asynchronous get, and how far it has come. With GetOrder::kByPart an engine starts on the
+// first layers while the others still arrive:
+//
+//   cistern::GetOptions options;
+//   options.order = cistern::GetOrder::kByPart;
+//   cistern::PendingGet get = ns->BatchGetAsync(items, options);
+//   for (uint32_t layer = 0; layer < layers; ++layer) {
+//     if (get.WaitPart(layer) == cistern::PartWait::kMissing) recompute(get.MissedSoFar());
+//     ...
+//   }
+//   cistern::BatchResult result = get.Take();
+//
+// Parts are counted by their number in the chunk. A part that a chunk does not have, or that its
+// item does not ask for, is in place from the beginning. In place means: in the caller's memory,
+// and held to its digest wherever the get checks digests at all (kSampled, kOff, no digests, and
+// the cut parts of a range: has arrived). What is in place once stays so, whatever becomes of the
+// rest: a chunk that is tried again at another replica goes on behind it, and only if that one's
+// chunk is the same; it is never got a second time. A chunk that has failed holds the others up no
+// longer. By chunk, every part is in place only at the end.
+class PendingGet : public Pending<BatchResult> {
+ public:
+  static constexpr uint32_t kAllParts = 0xFFFFFFFF;
+
+  class State : public Pending<BatchResult>::State {
+   public:
+    virtual uint32_t PartsDone() = 0;
+    virtual PartWait WaitPart(uint32_t part, absl::Duration timeout) = 0;
+    virtual std::vector<MissedChunk> MissedSoFar() = 0;
+    virtual int PartEventFd() = 0;
+  };
+  PendingGet() = default;
+  explicit PendingGet(std::shared_ptr<State> state)
+      : Pending<BatchResult>(state), parts_(std::move(state)) {}
+
+  // Parts before this number are in place in every chunk that has not failed; kAllParts once that
+  // is so of all. Only grows. Never blocks.
+  uint32_t PartsDone() const { return parts_->PartsDone(); }
+  // Waits until PartsDone() > part; the caller's thread does I/O meanwhile. Ends at the latest with
+  // the call itself. Any number of threads.
+  PartWait WaitPart(uint32_t part, absl::Duration timeout = absl::InfiniteDuration()) const {
+    return parts_->WaitPart(part, timeout);
+  }
+  // The chunks that have failed for good, in the order in which that was known: misses mostly
+  // before the first bytes. None is in it that comes after all, but for one that arrived unchecked
+  // (see above) and that its store then took back.
+  std::vector<MissedChunk> MissedSoFar() const { return parts_->MissedSoFar(); }
+  // An eventfd that becomes readable whenever PartsDone() or MissedSoFar() has grown: read() it (8
+  // bytes), then ask. Owned by the call. -1 when the system has no more descriptors.
+  int PartEventFd() const { return parts_->PartEventFd(); }
+
+ private:
+  std::shared_ptr<State> parts_;
+};
+
 // A namespace: chunks whose bytes are interchangeable. Cheap to copy the pointer; outlives nothing:
 // keep the Client alive.
 class Namespace {
@@ -279,16 +413,30 @@ class Namespace {
   virtual absl::Status Prefetch(absl::Span<const KeyId> ids, const LookupOptions& options = {}) = 0;
   // Returns when the stores have freed them: kOk, kNotFound, kFailedPrecondition (leased, pinned).
   virtual BatchResult Remove(absl::Span<const KeyId> ids, const RemoveOptions& options = {}) = 0;
-  // Every chunk of the namespace. The number removed.
+  // Every chunk of the namespace, each put that was acknowledged before included. The number
+  // removed; what is leased or pinned stays unless forced. DeadlineExceeded: not all stores have
+  // answered. Unavailable: chunks are in stores that are away, and still there.
   virtual absl::StatusOr<uint64_t> RemoveAll(const RemoveOptions& options = {}) = 0;
+
+  // For namespaces that keep keys, else FailedPrecondition: one page of the chunks whose key
+  // matches `pattern` (RE2 syntax over bytes, found anywhere in the key: anchor with ^ and $; "" =
+  // all; 1,024 bytes at most), asked of the stores themselves. InvalidArgument: the pattern, with
+  // the reason. Aborted: a store has restarted since the page before: list from the start.
+  virtual absl::StatusOr<KeyPage> ListKeys(std::string_view pattern,
+                                           const ListOptions& options = {}) = 0;
+  // Removes what ListKeys finds, page by page, whatever its shard (options.shard_* are not looked
+  // at). Every put with a matching key that was acknowledged before is among it. What was removed
+  // before an error stays removed.
+  virtual absl::StatusOr<MatchRemoval> RemoveMatching(std::string_view pattern,
+                                                      const RemoveOptions& options = {}) = 0;
 
   // Asynchronous forms: `items`, their spans and the memory must stay until the call is done.
   virtual Pending<absl::StatusOr<LookupResult>> LookupAsync(absl::Span<const KeyId> ids,
                                                             const LookupOptions& options = {}) = 0;
   virtual Pending<BatchResult> BatchPutAsync(absl::Span<const PutItem> items,
                                              const PutOptions& options = {}) = 0;
-  virtual Pending<BatchResult> BatchGetAsync(absl::Span<const GetItem> items,
-                                             const GetOptions& options = {}) = 0;
+  virtual PendingGet BatchGetAsync(absl::Span<const GetItem> items,
+                                   const GetOptions& options = {}) = 0;
 };
 
 enum class Wire : uint8_t { kAuto = 0, kTcp = 1, kShm = 2, kRdma = 3 };
@@ -299,6 +447,8 @@ struct ClientOptions {
   std::string pool_token_file = {};  // mode 0600; "" = no token
   bool lazy = false;                 // Connect makes no connection and cannot fail for want of one
   absl::Duration deadline = absl::Seconds(5);  // of calls that name none
+  // How stores are reached. kAuto: shared memory where a store is on this host and lets us in, else
+  // tcp. kShm: only so; a store that cannot be reached by it is unavailable. kRdma: Unimplemented.
   Wire wire = Wire::kAuto;
   int connections_per_store = 2;
   uint64_t max_inflight_bytes = uint64_t{256} << 20;  // asked for at once from all stores (incast)
@@ -315,10 +465,19 @@ struct ClientStats {
   uint64_t retries = 0;
 };
 
+// How a store is reached.
+struct StoreWire {
+  StoreId store;
+  std::string address;
+  std::string wire;  // "shm", "tcp"
+  std::string why;   // in words
+};
+
 class Client {
  public:
   // Waits for the master within options.deadline unless `lazy`. Unavailable or DeadlineExceeded
-  // name the address; PermissionDenied: the token is wrong; InvalidArgument: the options are.
+  // name the address; PermissionDenied: the token is wrong; InvalidArgument: the options are;
+  // FailedPrecondition: the wire asked for does not lead to a store of the pool.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   // Cancels what is pending and waits for its quiet end.
   virtual ~Client() = default;
@@ -340,6 +499,8 @@ class Client {
 
   virtual absl::Status Ping(const CallOptions& options = {}) = 0;
   virtual ClientStats stats() const = 0;
+  // Of the stores that were called so far.
+  virtual std::vector<StoreWire> wires() const = 0;
   virtual PoolId pool_id() const = 0;
 };
 

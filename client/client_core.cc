@@ -29,8 +29,8 @@ absl::Status CheckOptions(const ClientOptions& options) {
   if (options.max_inflight_bytes == 0) {
     return absl::InvalidArgumentError("max_inflight_bytes: more than 0");
   }
-  if (options.wire != Wire::kAuto && options.wire != Wire::kTcp) {
-    return absl::UnimplementedError("this build has the tcp wire only");
+  if (options.wire == Wire::kRdma) {
+    return absl::UnimplementedError("this build has the tcp and shm wires only");
   }
   return absl::OkStatus();
 }
@@ -44,6 +44,7 @@ ClientCore::ClientCore(const ClientOptions& options, transport::LocalIdentity id
       identity(std::move(identity)),
       placements({.seed = RandomNumber(), .clock = clock}),
       budget(options.max_inflight_bytes),
+      sample(RandomNumber()),
       bad_reports(clock) {}
 
 ClientCore::~ClientCore() {
@@ -72,17 +73,15 @@ absl::StatusOr<std::shared_ptr<ClientCore>> ClientCore::Create(const ClientOptio
   transport::IoContext* const io = core->io_.get();
   core->env = {io, clock, &core->budget, &core->operations};
 
+  core->channels = std::make_unique<StoreChannels>(io, options.wire, options.connections_per_store,
+                                                   core->identity, core->lent, clock);
+  core->stores = std::make_unique<StoreTable>(
+      [channels = core->channels.get()](const StoreTable::Endpoint& endpoint) {
+        return channels->Make(endpoint);
+      });
   transport::TcpChannelOptions channel;
   channel.identity = core->identity;
   channel.clock = clock;
-  channel.connections = options.connections_per_store;
-  core->stores =
-      std::make_unique<StoreTable>([io, channel](const StoreTable::Endpoint& endpoint) mutable {
-        channel.host = endpoint.host;
-        channel.port = endpoint.port;
-        channel.expected_peer_id = std::string(endpoint.id.view());
-        return transport::MakeTcpChannel(io, channel);
-      });
   channel.host = address.host;
   channel.port = address.port;
   channel.connections = 1;
@@ -91,10 +90,10 @@ absl::StatusOr<std::shared_ptr<ClientCore>> ClientCore::Create(const ClientOptio
   return core;
 }
 
-absl::Status ClientCore::CheckUsable() const {
+absl::StatusOr<CallGuard> ClientCore::Enter() {
   CISTERN_RETURN_IF_ERROR(fork_guard.Check());
-  if (closed_) return absl::FailedPreconditionError("the client was closed");
-  return absl::OkStatus();
+  if (!operations.Enter()) return absl::FailedPreconditionError("the client was closed");
+  return CallGuard(&operations);
 }
 
 OperationOptions ClientCore::CallStart(const CallOptions& call, bool async) const {

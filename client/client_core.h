@@ -17,9 +17,12 @@
 #include "client/master_link.h"
 #include "client/operation.h"
 #include "client/placement_cache.h"
+#include "client/store_channels.h"
 #include "client/store_table.h"
+#include "client/verify_sample.h"
 #include "transport/identity.h"
 #include "transport/io_context.h"
+#include "transport/shm/lent_memory.h"
 
 namespace cistern {
 
@@ -36,6 +39,21 @@ struct ClientCounters {
 // must be looked up now and then, or the master takes it for cold.
 inline constexpr absl::Duration kPlacementLifetime = absl::Seconds(10);
 
+// A caller's stay inside the library: as long as it lasts the channels and the I/O context are
+// there.
+class CallGuard {
+ public:
+  explicit CallGuard(OperationSet* set) : set_(set) {}
+  CallGuard(CallGuard&& other) noexcept : set_(std::exchange(other.set_, nullptr)) {}
+  CallGuard& operator=(CallGuard&&) = delete;
+  ~CallGuard() {
+    if (set_ != nullptr) set_->Leave();
+  }
+
+ private:
+  OperationSet* set_;
+};
+
 // Thread-safe. Shut down by the Client; what outlives that (namespaces, buffers, finished calls)
 // finds it usable no more.
 class ClientCore : public std::enable_shared_from_this<ClientCore> {
@@ -44,21 +62,22 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   static absl::StatusOr<std::shared_ptr<ClientCore>> Create(const ClientOptions& options);
   ~ClientCore();
 
-  // FailedPrecondition: in a fork's child, or after Shutdown.
-  absl::Status CheckUsable() const;
+  // Every call's first step, before it takes any lock. FailedPrecondition: in a fork's child, or
+  // after Shutdown (which waits for the guards' ends).
+  absl::StatusOr<CallGuard> Enter();
   // Ends what is under way, closes every connection, joins the I/O thread. Idempotent. By the
   // Client that made it.
   void Shutdown();
 
   // The deadline and priority of a call that starts now.
   OperationOptions CallStart(const CallOptions& call, bool async) const;
-  // One call to the master; waits for it.
+  // One call to the master; waits for it. Under a guard. A caller's call that takes several of
+  // these names one `start` for all: its deadline is for the whole.
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> CallMaster(transport::FrameType type, transport::FrameType reply_type,
-                                   Request request, const CallOptions& call) {
-    if (absl::Status status = CheckUsable(); !status.ok()) return status;
+                                   Request request, const OperationOptions& start) {
     auto operation = std::make_shared<MasterOperation<Request, Reply>>(
-        env, CallStart(call, /*async=*/false), master.get(), type, reply_type, std::move(request));
+        env, start, master.get(), type, reply_type, std::move(request));
     operation->Launch();
     operation->Wait();
     if (!operation->status().ok()) return operation->status();
@@ -74,9 +93,13 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   PlacementCache placements;
   AvoidList avoid;
   InflightBudget budget;
+  VerifySample sample;
   OperationSet operations;
   BadReports bad_reports;
   OperationEnv env;
+  // AllocateBuffer's memory; outlives the client where a buffer does.
+  const std::shared_ptr<transport::LentMemory> lent = std::make_shared<transport::LentMemory>();
+  std::unique_ptr<StoreChannels> channels;
   std::unique_ptr<StoreTable> stores;
   std::unique_ptr<MasterLink> master;
 

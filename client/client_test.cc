@@ -2,12 +2,23 @@
 // process.
 #include "client/client.h"
 
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <thread>
 
 #include "client/testing/client_fixture.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define CISTERN_UNDER_TSAN 1
+#elif defined(__has_feature)  // Clang's
+#if __has_feature(thread_sanitizer)
+#define CISTERN_UNDER_TSAN 1
+#endif
+#endif
 
 namespace cistern {
 namespace {
@@ -178,7 +189,7 @@ TEST_F(ClientTest, ForkedChildIsToldAtOnceAndTheParentGoesOn) {
                       absl::IsFailedPrecondition(ns_->Lookup({&item.id, 1}).status()) &&
                       absl::IsFailedPrecondition(client_->Ping());
     client_.reset();  // must neither hang nor touch what the parent uses
-#ifdef __SANITIZE_THREAD__
+#ifdef CISTERN_UNDER_TSAN
     _exit(told ? 0 : 1);  // this sanitizer allows a fork's child no threads
 #endif
     // It may connect anew.
@@ -196,6 +207,53 @@ TEST_F(ClientTest, ForkedChildIsToldAtOnceAndTheParentGoesOn) {
   EXPECT_EQ(Get("a", 4'096).first, ChunkCode::kOk);
 }
 
+// A child that never touches its copy of the client must not keep the parent's connections open:
+// their ends are what tells a peer that a call is over.
+TEST_F(ClientTest, ConnectionsEndThoughAForkedChildHoldsThem) {
+  EXPECT_EQ(Put("a", std::string(4'096, 'x')), ChunkCode::kOk);
+  EXPECT_GT(pool_.master().connections() * pool_.store(0).connections(), 0u);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    for (;;) pause();
+  }
+  buffer_ = Buffer();
+  ns_.reset();
+  client_.reset();
+  const MonoTime until = Clock::Real().Mono() + absl::Seconds(20);
+  while (pool_.master().connections() + pool_.store(0).connections() > 0 &&
+         Clock::Real().Mono() < until) {
+    Clock::Real().SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_EQ(pool_.master().connections(), 0u);
+  EXPECT_EQ(pool_.store(0).connections(), 0u);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
+// An engine that has run out of descriptors must not be ended by its cache.
+TEST_F(ClientTest, ThreadsCallOnOpenConnectionsWithoutAnyDescriptorLeft) {
+  EXPECT_EQ(Put("a", std::string(4'096, 'x')), ChunkCode::kOk);
+  EXPECT_EQ(Get("a", 4'096).first, ChunkCode::kOk);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = dup(STDERR_FILENO);
+  close(next);
+  const rlimit none{static_cast<rlim_t>(next), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  // Threads that wait for the first time; two of them for one connection.
+  std::vector<std::thread> threads;
+  std::atomic<int> good{0};
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 20; ++i) good += ns_->Lookup(Ids({"a"})).ok() ? 1 : 0;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(good, 40);
+}
+
 TEST_F(ClientTest, MasterThatStopsAnsweringIsNamedAtTheDeadline) {
   pool_.master().set_silent(true);
   LookupOptions options;
@@ -203,6 +261,68 @@ TEST_F(ClientTest, MasterThatStopsAnsweringIsNamedAtTheDeadline) {
   EXPECT_THAT(
       ns_->Lookup(Ids({"a"}), options),
       StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr(pool_.options().master_address)));
+}
+
+// A deadline is for the whole call, however many requests it takes.
+TEST_F(ClientTest, OneDeadlineForAllRequestsOfACall) {
+  std::vector<KeyId> ids(5 * kMaxKeysPerRequest);  // five requests at least
+  for (size_t i = 0; i < ids.size(); ++i) std::memcpy(ids[i].bytes.data(), &i, sizeof(i));
+  const std::vector<LeaseId> leases(5);
+  // Each request has time enough of its own.
+  pool_.master().set_delay(absl::Milliseconds(250));
+  LookupOptions lookup;
+  lookup.deadline = absl::Milliseconds(500);
+  // Unavailable where the connection that the one before left was not up again.
+  const auto late = ::testing::AnyOf(StatusIs(absl::StatusCode::kDeadlineExceeded),
+                                     StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(ns_->Lookup(ids, lookup).status(), late);
+  EXPECT_THAT(ns_->Exists(ids, lookup).status(), late);
+  EXPECT_THAT(ns_->Release(leases, lookup), late);
+  RemoveOptions remove;
+  remove.deadline = absl::Milliseconds(500);
+  EXPECT_THAT(ns_->Remove(ids, remove).status, late);
+}
+
+// Calls that are under way, or begin, while the client goes end with a status.
+TEST_F(ClientTest, ClosingWhileThreadsCallEndsTheirCalls) {
+  EXPECT_EQ(Put("a", std::string(100'000, 'x')), ChunkCode::kOk);
+  const std::vector<KeyId> ids = Ids({"a", "b"});
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_OK_AND_ASSIGN(auto client, Client::Connect(pool_.options()));
+    ASSERT_OK_AND_ASSIGN(const auto ns, client->OpenNamespace("test", "v1"));
+    std::atomic<int> calling{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        std::vector<char> memory(100'000);
+        auto buffer = client->RegisterBuffer({.data = memory.data(), .bytes = memory.size()});
+        const Span span{memory.data(), memory.size()};
+        const GetItem item{.id = ids[0], .memory = {.spans = {&span, 1}}};
+        ++calling;
+        absl::Status status;
+        while (status.ok() || absl::IsCancelled(status)) {
+          switch (t) {
+            case 0:
+              status = ns->Lookup(ids).status();
+              break;
+            case 1:
+              status = ns->Exists(ids).status();
+              break;
+            case 2:
+              status = ns->BatchGet({&item, 1}).status;
+              break;
+            default:
+              status = ns->BatchGetAsync({&item, 1}).Take().status;
+          }
+        }
+        EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition));
+      });
+    }
+    while (calling < 4) std::this_thread::yield();
+    for (int i = 0; i < round * 50; ++i) std::this_thread::yield();
+    client.reset();
+    for (std::thread& thread : threads) thread.join();
+  }
 }
 
 TEST(ClientConnectTest, MasterThatIsNotUpIsWaitedForThenNamed) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/columns.h"
+#include "base/fault.h"
 #include "base/status.h"
 #include "client/chunk_code.h"
 
@@ -11,41 +12,19 @@ namespace cistern {
 
 using transport::FrameType;
 
-// Views of a head's columns.
-struct GetCall::HeadColumns {
-  Column<uint32_t> lengths;
-  Column<uint32_t> part_bytes;
-  Column<uint64_t> roots;
-  Column<uint64_t> versions;
-  Column<uint8_t> kinds;
-
-  static absl::StatusOr<HeadColumns> Parse(const wire::GetHead& head, size_t n) {
-    HeadColumns c;
-    CISTERN_ASSIGN_OR_RETURN(c.lengths,
-                             Column<uint32_t>::Parse(head.lengths(), n, "lengths", true, false));
-    CISTERN_ASSIGN_OR_RETURN(
-        c.part_bytes, Column<uint32_t>::Parse(head.part_bytes(), n, "part_bytes", true, false));
-    CISTERN_ASSIGN_OR_RETURN(c.roots,
-                             Column<uint64_t>::Parse(head.roots(), n, "roots", true, false));
-    CISTERN_ASSIGN_OR_RETURN(c.versions,
-                             Column<uint64_t>::Parse(head.versions(), n, "versions", true, false));
-    CISTERN_ASSIGN_OR_RETURN(c.kinds, Column<uint8_t>::Parse(head.digest_kinds(), n, "digest_kinds",
-                                                             true, false, wire::DIGEST_PRODUCER));
-    return c;
-  }
-};
-
 GetCall::GetCall(std::shared_ptr<Operation> operation, const StoreTable::Link& link, GetBatch batch,
-                 Done done)
+                 std::unique_ptr<GetObserver> observer, Done done)
     : operation_(std::move(operation)),
       link_(link),
       batch_(std::move(batch)),
+      observer_(std::move(observer)),
       done_(std::move(done)),
       outcomes_(batch_.targets.size()) {}
 
 void GetCall::Start(std::shared_ptr<Operation> operation, const StoreTable::Link& link,
-                    GetBatch batch, Done done) {
-  (new GetCall(std::move(operation), link, std::move(batch), std::move(done)))->Send();
+                    GetBatch batch, std::unique_ptr<GetObserver> observer, Done done) {
+  (new GetCall(std::move(operation), link, std::move(batch), std::move(observer), std::move(done)))
+      ->Send();
 }
 
 void GetCall::Send() {
@@ -59,9 +38,9 @@ void GetCall::Send() {
   for (size_t i = 0; i < n; ++i) {
     const GetTarget& target = batch_.targets[i];
     ids.Set(i, target.name.id);
-    lengths.Set(i, static_cast<uint32_t>(target.memory.bytes()));
+    lengths.Set(i, static_cast<uint32_t>(target.room()));
     any_shard = any_shard || target.name.shard.value != 0;
-    bytes += target.memory.bytes();
+    bytes += target.room();
   }
   if (any_shard) {
     ColumnWriter<uint16_t> shards(request.mutable_shards(), n);
@@ -79,6 +58,10 @@ void GetCall::Send() {
   request.set_first_part(selection.first_part);
   request.set_part_count(selection.part_count);
   request.set_any_length(selection.any_length);
+  if (batch_.order == GetOrder::kByPart) {
+    request.set_order(wire::PART_MAJOR);
+    request.set_notify_every(1);
+  }
   request.set_deadline_ms(operation_->RemainingMs());
   request.set_priority(operation_->priority() == Priority::kBackground ? 1 : 0);
 
@@ -101,6 +84,7 @@ absl::Status GetCall::OnFrame(const Answer& answer, transport::PayloadSink** sin
     if (answer.final && answer.payload_bytes != payload_.stream_bytes()) {
       return absl::InternalError("a get's whole answer lacks payload");
     }
+    if (batch_.order == GetOrder::kByPart) TellHead();
   } else if (answer.type == FrameType::kGetDone && headed_ && answer.final) {
     if (answer.payload_bytes != 0) return absl::InternalError("a get's last frame has payload");
     return OnStatuses(answer.meta);
@@ -112,61 +96,29 @@ absl::Status GetCall::OnFrame(const Answer& answer, transport::PayloadSink** sin
 }
 
 absl::Status GetCall::OnHead(std::string_view meta) {
+  (void)CISTERN_FAULT("client.get.head");
+  GetHeadResult head;
+  CISTERN_RETURN_IF_ERROR(ReadGetHead(meta, batch_, &head));
   headed_ = true;
-  const size_t n = batch_.targets.size();
-  wire::GetHead head;
-  if (!head.ParseFromArray(meta.data(), static_cast<int>(meta.size())) ||
-      head.statuses().size() != n) {
-    return absl::InternalError("a get's head does not fit its request");
-  }
-  CISTERN_ASSIGN_OR_RETURN(const HeadColumns columns, HeadColumns::Parse(head, n));
-  std::vector<GetChunk> chunks;
-  chunks.reserve(n);
-  for (size_t i = 0; i < n; ++i) {
-    outcomes_[i].code = FromWire(static_cast<uint8_t>(head.statuses()[i]));
-    CISTERN_RETURN_IF_ERROR(Describe(i, columns, &chunks));
-  }
-  payload_ = GetPayload(std::move(chunks));
-  if (payload_.stream_bytes() != head.payload_bytes()) {
-    return absl::InternalError(absl::StrCat("a get's head announces ", head.payload_bytes(),
-                                            " bytes, its chunks have ", payload_.stream_bytes()));
-  }
+  outcomes_ = std::move(head.outcomes);
+  streamed_ = std::move(head.targets);
+  payload_ = GetPayload(std::move(head.chunks), batch_.order, this);
   return absl::OkStatus();
 }
 
-absl::Status GetCall::Describe(size_t i, const HeadColumns& head, std::vector<GetChunk>* chunks) {
-  GetOutcome& outcome = outcomes_[i];
-  outcome.length = head.lengths[i];
-  outcome.version = head.versions[i];
-  if (outcome.code != ChunkCode::kOk) return absl::OkStatus();
-  const GetTarget& target = batch_.targets[i];
-  GetChunk chunk;
-  chunk.memory = target.memory;
-  chunk.name = target.name;
-  chunk.root = head.roots[i];
-  CISTERN_ASSIGN_OR_RETURN(chunk.layout, PartLayout::Make(head.lengths[i], head.part_bytes[i]));
-  const bool digests = head.kinds[i] != wire::DIGEST_NONE;
-  const GetSelection& selection = batch_.selection;
-  switch (selection.kind) {
-    case GetSelection::Kind::kWhole:
-      CISTERN_RETURN_IF_ERROR(SelectWhole(digests, &chunk));
-      break;
-    case GetSelection::Kind::kParts:
-      CISTERN_RETURN_IF_ERROR(
-          SelectParts(selection.first_part, selection.part_count, digests, &chunk));
-      break;
-    case GetSelection::Kind::kRange:
-      CISTERN_RETURN_IF_ERROR(
-          SelectRange(target.range_offset, target.range_bytes, digests, &chunk));
-      break;
+void GetCall::TellHead() {
+  if (observer_ == nullptr) return;
+  std::vector<size_t> missing;
+  for (size_t i = 0, s = 0; i < outcomes_.size(); ++i) {
+    if (s == streamed_.size() || streamed_[s] != i) {
+      missing.push_back(i);
+      outcomes_[i].told = true;
+      continue;
+    }
+    const uint32_t first = payload_.chunk(s++).touched_first();
+    if (first > 0 && outcomes_[i].code == ChunkCode::kOk) observer_->OnParts(i, first);
   }
-  const uint64_t bytes = chunk.end - chunk.begin;
-  if (bytes > target.memory.bytes() || (bytes < target.memory.bytes() && !selection.any_length)) {
-    return absl::InternalError("a get's head sends another length than was asked for");
-  }
-  chunks->push_back(chunk);
-  streamed_.push_back(i);
-  return absl::OkStatus();
+  if (!missing.empty()) observer_->OnMissing(missing, outcomes_);
 }
 
 absl::Status GetCall::OnStatuses(std::string_view meta) {
@@ -175,12 +127,37 @@ absl::Status GetCall::OnStatuses(std::string_view meta) {
       (!done.statuses().empty() && done.statuses().size() != outcomes_.size())) {
     return absl::InternalError("a get's end does not fit its request");
   }
-  for (size_t i = 0; i < done.statuses().size(); ++i) {
-    // A chunk can turn from good to bad while it streams, never the other way: it did not come.
-    const ChunkCode code = FromWire(static_cast<uint8_t>(done.statuses()[i]));
-    if (outcomes_[i].code == ChunkCode::kOk) outcomes_[i].code = code;
+  if (done.statuses().empty()) return absl::OkStatus();
+  // A chunk can turn from good to bad while it streams, never the other way: it did not come. Of
+  // what is here and fits its digests nobody has to say that it is good.
+  for (size_t s = 0; s < streamed_.size(); ++s) {
+    GetOutcome& outcome = outcomes_[streamed_[s]];
+    if (outcome.code != ChunkCode::kOk) continue;
+    if (payload_.verdict(s) == GetPayload::Verdict::kVerified) continue;
+    outcome.code = FromWire(static_cast<uint8_t>(done.statuses()[streamed_[s]]));
   }
   return absl::OkStatus();
+}
+
+void GetCall::OnParts(size_t chunk, uint32_t parts) {
+  const size_t target = streamed_[chunk];
+  GetOutcome& outcome = outcomes_[target];
+  if (outcome.code != ChunkCode::kOk) return;  // not the chunk whose front is in place
+  const GetChunk& c = payload_.chunk(chunk);
+  outcome.front = {parts, c.layout.length, c.layout.part_bytes, c.root};
+  outcome.front_verified = c.check && c.table && c.begin % c.layout.part_bytes == 0 &&
+                           (parts < c.touched_end() || !c.cuts_parts());
+  if (observer_ == nullptr) return;
+  observer_->OnParts(target, parts == c.touched_end() ? PendingGet::kAllParts : parts);
+}
+
+void GetCall::OnBad(size_t chunk) {
+  const size_t target = streamed_[chunk];
+  GetOutcome& outcome = outcomes_[target];
+  if (outcome.code != ChunkCode::kOk) return;
+  outcome.code = ChunkCode::kDataLoss;
+  outcome.mismatch = true;
+  if (observer_ != nullptr) outcome.told = observer_->OnBad(target, outcome);
 }
 
 void GetCall::Settle(const absl::Status& status) {
@@ -207,6 +184,7 @@ void GetCall::Settle(const absl::Status& status) {
 }
 
 void GetCall::OnDone(absl::Status status) {
+  (void)CISTERN_FAULT("client.get.done");
   const std::unique_ptr<GetCall> self(this);
   if (status.ok() && !headed_) status = absl::InternalError("a get ended without its answer");
   if (!headed_) {

@@ -9,10 +9,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/types/span.h"
+#include "client/get_batch.h"
+#include "client/get_head.h"
 #include "client/get_payload.h"
 #include "client/operation.h"
 #include "client/store_table.h"
@@ -21,65 +23,53 @@
 
 namespace cistern {
 
-// What part of each of its chunks a request is after.
-struct GetSelection {
-  enum class Kind : uint8_t { kWhole, kParts, kRange };
-  Kind kind = Kind::kWhole;
-  uint32_t first_part = 0;  // kParts
-  uint32_t part_count = 0;
-  bool any_length = false;  // targets may be longer than what comes
-  friend bool operator==(const GetSelection&, const GetSelection&) = default;
-};
-
-struct GetTarget {
-  ChunkName name;
-  MemoryRef memory;
-  uint64_t range_offset = 0;  // kRange
-  uint64_t range_bytes = 0;
-};
-
-struct GetBatch {
-  GetSelection selection;
-  std::vector<GetTarget> targets;
-};
-
-struct GetOutcome {
-  ChunkCode code = ChunkCode::kUnavailable;
-  bool verified = false;
-  bool mismatch = false;  // its bytes came and did not fit their digests
-  uint64_t length = 0;    // of the chunk
-  uint64_t version = 0;
+// Is told of a get by part before its end, on the thread that drives the call.
+class GetObserver {
+ public:
+  virtual ~GetObserver() = default;
+  // The head is here: these targets bring no bytes. They are the observer's from now on, which may
+  // start other calls for them; their outcomes come back as `told`.
+  virtual void OnMissing(absl::Span<const size_t> targets,
+                         const std::vector<GetOutcome>& outcomes) = 0;
+  // Of the parts that the target asks for, those before number `parts` are in place (verified,
+  // unless they never will be); kAllParts: all.
+  virtual void OnParts(size_t target, uint32_t parts) = 0;
+  // The target's bytes do not fit their digests; those of its later parts still land in its memory.
+  // True: the observer takes it over, as above; but nothing else may use that memory before the
+  // end.
+  virtual bool OnBad(size_t target, const GetOutcome& outcome) = 0;
 };
 
 // Owns itself from Start() on; holds the operation until `done` has run (as one of its steps).
-class GetCall final : public transport::CallHandler {
+class GetCall final : public transport::CallHandler, private GetPayload::Listener {
  public:
   // Outcomes have one entry a target also when the call failed: what came before stands.
   using Done = absl::AnyInvocable<void(const absl::Status&, const std::vector<GetOutcome>&)>;
+  // `observer` may be null; is not asked for anything by chunk.
   static void Start(std::shared_ptr<Operation> operation, const StoreTable::Link& link,
-                    GetBatch batch, Done done);
+                    GetBatch batch, std::unique_ptr<GetObserver> observer, Done done);
 
   // Meta bytes of the request, and of the head, per chunk: the larger.
   static constexpr size_t kMetaBytesPerChunk = 34;
 
  private:
-  struct HeadColumns;
-
   GetCall(std::shared_ptr<Operation> operation, const StoreTable::Link& link, GetBatch batch,
-          Done done);
+          std::unique_ptr<GetObserver> observer, Done done);
   void Send();
   absl::Status OnFrame(const Answer& answer, transport::PayloadSink** sink,
                        std::unique_ptr<transport::PayloadSource>* source) override;
   absl::Status OnHead(std::string_view meta);
-  // Describes target i's share of the stream; its outcome's code is an error where none comes.
-  absl::Status Describe(size_t i, const HeadColumns& head, std::vector<GetChunk>* chunks);
+  void TellHead();
   absl::Status OnStatuses(std::string_view meta);
+  void OnParts(size_t chunk, uint32_t parts) override;
+  void OnBad(size_t chunk) override;
   void OnDone(absl::Status status) override;
   void Settle(const absl::Status& status);
 
   const std::shared_ptr<Operation> operation_;
   const StoreTable::Link link_;
   GetBatch batch_;
+  const std::unique_ptr<GetObserver> observer_;
   Done done_;
   bool headed_ = false;
   GetPayload payload_;

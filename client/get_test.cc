@@ -121,13 +121,26 @@ TEST_F(GetTest, BadItemsAreRefusedAlone) {
   EXPECT_EQ(result.items[1].code, ChunkCode::kOk);
 }
 
-TEST_F(GetTest, OrderByPartIsUnimplemented) {
-  const GetItem item = ItemToGet("a", 8'192);
-  GetOptions options;
-  options.order = GetOrder::kByPart;
-  const BatchResult result = ns_->BatchGet({&item, 1}, options);
-  EXPECT_THAT(result.status, StatusIs(absl::StatusCode::kUnimplemented));
-  EXPECT_EQ(result.items[0].code, ChunkCode::kUnimplemented);
+// A run of parts is held to the root, and so to the chunk's name, not only to the digests that come
+// with it.
+TEST_F(GetTest, RunOfPartsIsHeldToTheRoot) {
+  const std::string text = PatternBytes(1, 300'000);
+  pool_.store(0).Add(Name("a"), {.bytes = text, .part_bytes = 65'536, .flipped_digest = 4});
+  GetItem item = ItemToGet("a", 131'072);
+  item.first_part = 1;
+  item.part_count = 2;
+  EXPECT_EQ(ns_->BatchGet({&item, 1}).items[0].code, ChunkCode::kDataLoss);
+
+  Stored("b", 2, 300'000, 0, 65'536);
+  Stored("c", 3, 300'000, 0, 65'536);
+  pool_.store(0).set_get_fault(Fault::kOtherChunk);  // with that one's digests and root
+  item.id = Id("b");
+  EXPECT_EQ(ns_->BatchGet({&item, 1}).items[0].code, ChunkCode::kDataLoss);
+  // A range of whole parts is as good as a run.
+  GetItem range = ItemToGet("b", 131'072);
+  range.range_offset = 65'536;
+  range.range_bytes = 131'072;
+  EXPECT_EQ(ns_->BatchGet({&range, 1}).items[0].code, ChunkCode::kDataLoss);
 }
 
 TEST_F(GetTest, CachedPlacementAsksTheMasterNothing) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/columns.h"
+#include "base/fault.h"
 #include "base/status.h"
 
 namespace cistern {
@@ -72,6 +73,7 @@ void LookupOp::SendNext() {
 
 void LookupOp::OnReply(size_t first, size_t count, const absl::Status& status,
                        const wire::LookupReply& reply) {
+  (void)CISTERN_FAULT("client.lookup.answered");
   if (!status.ok()) return End(status);
   if (absl::Status merged = Merge(first, count, reply); !merged.ok()) return End(merged);
   SendNext();

@@ -48,6 +48,14 @@ class MemoryCursor {
  public:
   MemoryCursor() = default;
   explicit MemoryCursor(const MemoryRef& memory) : memory_(memory) {}
+  // Behind the first `skip` bytes. Precondition: there are more.
+  MemoryCursor(const MemoryRef& memory, uint64_t skip) : memory_(memory) {
+    while (skip > 0) {
+      const uint64_t n = Peek(skip).iov_len;
+      Advance(n);
+      skip -= n;
+    }
+  }
 
   // The bytes at the position that lie together, at most `max_bytes`. Precondition: not at the end.
   iovec Peek(uint64_t max_bytes) const {

@@ -38,13 +38,15 @@ class NamespaceImpl final : public Namespace {
   absl::Status Prefetch(absl::Span<const KeyId> ids, const LookupOptions& options) override;
   BatchResult Remove(absl::Span<const KeyId> ids, const RemoveOptions& options) override;
   absl::StatusOr<uint64_t> RemoveAll(const RemoveOptions& options) override;
+  absl::StatusOr<KeyPage> ListKeys(std::string_view pattern, const ListOptions& options) override;
+  absl::StatusOr<MatchRemoval> RemoveMatching(std::string_view pattern,
+                                              const RemoveOptions& options) override;
 
   Pending<absl::StatusOr<LookupResult>> LookupAsync(absl::Span<const KeyId> ids,
                                                     const LookupOptions& options) override;
   Pending<BatchResult> BatchPutAsync(absl::Span<const PutItem> items,
                                      const PutOptions& options) override;
-  Pending<BatchResult> BatchGetAsync(absl::Span<const GetItem> items,
-                                     const GetOptions& options) override;
+  PendingGet BatchGetAsync(absl::Span<const GetItem> items, const GetOptions& options) override;
 
  private:
   const std::shared_ptr<ClientCore> core_;

@@ -20,6 +20,18 @@ void OperationSet::Remove(Operation* operation) {
   live_.erase(operation);
 }
 
+bool OperationSet::Enter() {
+  MutexLock lock(mutex_);
+  if (closed_) return false;
+  ++inside_;
+  return true;
+}
+
+void OperationSet::Leave() {
+  MutexLock lock(mutex_);
+  if (--inside_ == 0 && closed_) left_.NotifyAll();
+}
+
 void OperationSet::CancelAll() {
   std::vector<std::shared_ptr<Operation>> all;
   {
@@ -30,6 +42,8 @@ void OperationSet::CancelAll() {
   }
   for (const auto& operation : all) operation->Cancel();
   for (const auto& operation : all) operation->Wait();
+  MutexLock lock(mutex_);
+  while (inside_ > 0) left_.Wait(mutex_);
 }
 
 namespace {
@@ -52,11 +66,6 @@ Operation::~Operation() {
 void Operation::Launch() {
   if (!env_.live->Add(this)) cancelled_ = true;
   Begin();
-}
-
-bool Operation::Done() {
-  MutexLock lock(mutex_);
-  return done_;
 }
 
 void Operation::Wait() {
@@ -82,16 +91,37 @@ bool Operation::WaitFor(absl::Duration timeout) {
     Wait();
     return true;
   }
-  const MonoTime until = env_.clock->Mono() + timeout;
-  MutexLock lock(mutex_);
-  while (!done_) {
-    const absl::Duration left = until - env_.clock->Mono();
-    if (left <= absl::ZeroDuration()) return false;
-    ++waiters_;
-    changed_.WaitFor(mutex_, left);
-    --waiters_;
+  WaitUntil(env_.clock->Mono() + timeout, [] { return false; });
+  return Done();
+}
+
+void Operation::WaitUntil(MonoTime until, absl::FunctionRef<bool()> enough) {
+  while (!enough() && !Done()) {
+    const MonoTime now = env_.clock->Mono();
+    if (now >= until) return;
+    {
+      MutexLock lock(mutex_);
+      if (group_.pending() == 0) {
+        // See Wait(). Whatever makes `enough` true comes here after it, to wake us.
+        if (done_ || enough()) return;
+        ++waiters_;
+        if (until == MonoTime::Infinite()) {
+          changed_.Wait(mutex_);
+        } else {
+          changed_.WaitFor(mutex_, until - now);
+        }
+        --waiters_;
+        continue;
+      }
+    }
+    env_.io->WaitUntil(group_, until, enough);
   }
-  return true;
+}
+
+void Operation::Progressed() {
+  group_.WakeWaiters();
+  MutexLock lock(mutex_);
+  if (waiters_ > 0) changed_.NotifyAll();
 }
 
 int Operation::EventFd() {

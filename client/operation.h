@@ -20,6 +20,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/mutex.h"
@@ -32,18 +33,26 @@ namespace cistern {
 
 class Operation;
 
-// The operations under way, for the client's end. Thread-safe.
+// The operations under way, and the callers' threads that are inside the library, for the client's
+// end. Thread-safe.
 class OperationSet {
  public:
   // False once CancelAll has begun.
   bool Add(Operation* operation);
   void Remove(Operation* operation);
-  // Cancels all, waits for their ends, and admits no more.
+  // A caller's thread comes in, to use channels and the I/O context. False once CancelAll has
+  // begun: it must use neither. Each that came in leaves.
+  bool Enter();
+  void Leave();
+  // Cancels all, waits for their ends and for the threads inside to leave, and admits no more. Ends
+  // soon: what is inside waits for operations only, and these were cancelled.
   void CancelAll();
 
  private:
   Mutex mutex_;
+  CondVar left_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  int inside_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_set<Operation*> live_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -71,9 +80,13 @@ class Operation : public std::enable_shared_from_this<Operation> {
   void Launch();
 
   // --- For its user, any thread ---
-  bool Done();
+  bool Done() const { return done_.load(std::memory_order_acquire); }
+  // Drives the calls. For threads that the OperationSet has let in, and its CancelAll.
   void Wait();
-  // False when `timeout` passed first. Does not drive the calls: for async ones.
+  // The same without driving: somebody else does (the I/O thread, or whoever closes the client).
+  void WaitIdly() { WaitFor(absl::Hours(24) * 365); }
+  // False when `timeout` passed first. Does not drive the calls. For async ones: what nobody waits
+  // for goes on all the same.
   bool WaitFor(absl::Duration timeout);
   // See Pending.
   int EventFd();
@@ -99,6 +112,11 @@ class Operation : public std::enable_shared_from_this<Operation> {
  protected:
   Operation(const OperationEnv& env, const OperationOptions& options);
   virtual void Begin() = 0;
+  // For WaitUntil's `enough`: something it looks at has changed.
+  void Progressed();
+  // Waits, driving the calls, until `enough` (called with a lock held: it may take none), the
+  // operation's end, or `until`. Async ones only.
+  void WaitUntil(MonoTime until, absl::FunctionRef<bool()> enough);
   // The end; nothing of `this` may be used by the step after it.
   void Finish();
 
@@ -112,7 +130,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
   Mutex mutex_;
   CondVar changed_;
-  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> done_{false};  // written under mutex_
   int waiters_ ABSL_GUARDED_BY(mutex_) = 0;
   int event_fd_ ABSL_GUARDED_BY(mutex_) = -1;
   bool budget_timer_ ABSL_GUARDED_BY(mutex_) = false;

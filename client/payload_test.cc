@@ -124,11 +124,15 @@ struct Chunk {
     get.root = RootDigest(digests, length, get.name);
   }
   Chunk(const Chunk&) = delete;
-  // The stream that answers what `get` selects.
-  std::string Stream() const {
-    return AsBytes(absl::MakeConstSpan(digests).subspan(get.first_part, get.part_count)) +
-           bytes.substr(get.begin, get.end - get.begin);
+  std::string Table() const { return get.table ? AsBytes(digests) : ""; }
+  // What `get` selects of one part.
+  std::string Part(uint64_t part) const {
+    const uint64_t begin = std::max(get.begin, part * get.layout.part_bytes);
+    const uint64_t end = std::min(get.end, (part + 1) * get.layout.part_bytes);
+    return begin < end ? bytes.substr(begin, end - begin) : "";
   }
+  // The stream that answers what `get` selects, by chunk.
+  std::string Stream() const { return Table() + bytes.substr(get.begin, get.end - get.begin); }
   std::string bytes;
   std::string target;
   std::vector<Span> spans;
@@ -143,7 +147,7 @@ TEST(GetPayloadTest, ScattersAndVerifiesHoweverTheBytesArrive) {
       Chunk b(2, 4096, 0);
       ASSERT_OK(SelectWhole(true, &a.get));
       ASSERT_OK(SelectWhole(true, &b.get));
-      GetPayload sink({a.get, b.get});
+      GetPayload sink({a.get, b.get}, GetOrder::kByChunk, nullptr);
       EXPECT_EQ(sink.stream_bytes(), 300'000u + 5 * 8 + 4096 + 8);
       const std::string stream = a.Stream() + b.Stream();
       EXPECT_EQ(sink.verdict(0), Verdict::kPending);
@@ -161,7 +165,7 @@ TEST(GetPayloadTest, OneFlippedByteCondemnsItsChunkAlone) {
   Chunk b(2, 200'000, 65'536);
   ASSERT_OK(SelectWhole(true, &a.get));
   ASSERT_OK(SelectWhole(true, &b.get));
-  GetPayload sink({a.get, b.get});
+  GetPayload sink({a.get, b.get}, GetOrder::kByChunk, nullptr);
   a.bytes[131'072] ^= 1;
   Feed(&sink, a.Stream() + b.Stream(), 10'000, 4);
   EXPECT_EQ(sink.verdict(0), Verdict::kBad);
@@ -174,7 +178,7 @@ TEST(GetPayloadTest, GoodBytesOfAnotherChunkDoNotPass) {
   ASSERT_OK(SelectWhole(true, &wanted.get));
   GetChunk get = wanted.get;
   get.root = other.get.root;  // sound in itself: other's table, other's root
-  GetPayload sink({get});
+  GetPayload sink({get}, GetOrder::kByChunk, nullptr);
   Feed(&sink, AsBytes(other.digests) + other.bytes, 1 << 20, 64);
   EXPECT_EQ(sink.verdict(0), Verdict::kBad);
 }
@@ -182,12 +186,165 @@ TEST(GetPayloadTest, GoodBytesOfAnotherChunkDoNotPass) {
 TEST(GetPayloadTest, RunOfPartsIsVerified) {
   Chunk a(1, 300'000, 65'536);
   ASSERT_OK(SelectParts(3, 2, true, &a.get));
-  EXPECT_EQ(a.get.begin, 196'608u);  // 3 x 65,536
-  EXPECT_EQ(a.get.end, 300'000u);    // the last part is shorter
-  GetPayload sink({a.get});
+  EXPECT_EQ(a.get.begin, 196'608u);        // 3 x 65,536
+  EXPECT_EQ(a.get.end, 300'000u);          // the last part is shorter
+  EXPECT_EQ(a.get.table_bytes(), 5u * 8);  // all of them: only they make the root
+  EXPECT_EQ(a.get.stream_bytes(), 103'392u + 40);
+  GetPayload sink({a.get}, GetOrder::kByChunk, nullptr);
   Feed(&sink, a.Stream(), 9'999, 64);
   EXPECT_EQ(sink.verdict(0), Verdict::kVerified);
   EXPECT_EQ(a.target.substr(0, 300'000 - 196'608), a.bytes.substr(196'608));
+}
+
+// The parts asked for may fit their digests: whether these are the chunk's only the root says.
+TEST(GetPayloadTest, RunOfPartsOfAnotherChunkDoesNotPass) {
+  for (const GetOrder order : {GetOrder::kByChunk, GetOrder::kByPart}) {
+    Chunk wanted(1, 300'000, 65'536);
+    Chunk other(2, 300'000, 65'536);
+    ASSERT_OK(SelectParts(1, 2, true, &wanted.get));
+    ASSERT_OK(SelectParts(1, 2, true, &other.get));
+    for (const uint64_t root : {wanted.get.root, other.get.root}) {
+      wanted.get.root = root;
+      GetPayload sink({wanted.get}, order, nullptr);
+      Feed(&sink, other.Stream(), 10'000, 64);
+      EXPECT_EQ(sink.verdict(0), Verdict::kBad);
+    }
+  }
+}
+
+TEST(GetPayloadTest, TableThatRotOutsideTheRunIsNoticed) {
+  Chunk a(1, 300'000, 65'536);
+  ASSERT_OK(SelectParts(1, 2, true, &a.get));
+  a.digests[4] ^= 1;
+  GetPayload sink({a.get}, GetOrder::kByChunk, nullptr);
+  Feed(&sink, a.Stream(), 1 << 20, 64);
+  EXPECT_EQ(sink.verdict(0), Verdict::kBad);
+}
+
+TEST(GetPayloadTest, WhatNeedsNoCheckIsTakenAsItComes) {
+  for (const GetOrder order : {GetOrder::kByChunk, GetOrder::kByPart}) {
+    Chunk a(1, 300'000, 65'536);
+    ASSERT_OK(SelectWhole(true, &a.get));
+    a.get.check = false;
+    a.digests[2] ^= 1;
+    GetPayload sink({a.get}, order, nullptr);
+    Feed(&sink, a.Stream(), 7'777, 5);
+    EXPECT_EQ(sink.verdict(0), Verdict::kUnverified);
+    EXPECT_EQ(a.target, a.bytes);
+  }
+}
+
+// What a payload tells, checked against the memory at that moment.
+struct Told : GetPayload::Listener {
+  explicit Told(std::vector<Chunk*> all) : chunks(std::move(all)), parts(chunks.size()) {}
+  void OnParts(size_t chunk, uint32_t n) override {
+    Chunk& c = *chunks[chunk];
+    EXPECT_GT(n, parts[chunk]);
+    parts[chunk] = n;
+    const uint64_t end = std::min(c.get.end, n * c.get.layout.part_bytes);
+    EXPECT_TRUE(c.target.substr(c.get.memory_skip, end - c.get.begin) ==
+                c.bytes.substr(c.get.begin, end - c.get.begin))
+        << chunk << " " << n;
+    EXPECT_EQ(std::count(bad.begin(), bad.end(), chunk), 0);
+  }
+  void OnBad(size_t chunk) override { bad.push_back(chunk); }
+  const std::vector<Chunk*> chunks;
+  std::vector<uint32_t> parts;
+  std::vector<size_t> bad;
+};
+
+TEST(GetPayloadTest, ByPartGoesAcrossTheChunks) {
+  for (const size_t step : {size_t{1} << 30, size_t{65'536}, size_t{4'096}, size_t{1'237}}) {
+    for (const size_t max_pieces : {1000u, 2u, 1u}) {
+      Chunk a(1, 300'000, 65'536, 5'000);  // 5 parts
+      Chunk b(2, 4096, 0);                 // 1
+      Chunk c(3, 200'000, 131'072, 777);   // 2
+      for (Chunk* chunk : {&a, &b, &c}) ASSERT_OK(SelectWhole(true, &chunk->get));
+      Told told({&a, &b, &c});
+      GetPayload sink({a.get, b.get, c.get}, GetOrder::kByPart, &told);
+      const std::string stream = a.Table() + b.Table() + c.Table() + a.Part(0) + b.Part(0) +
+                                 c.Part(0) + a.Part(1) + c.Part(1) + a.Part(2) + a.Part(3) +
+                                 a.Part(4);
+      ASSERT_EQ(sink.stream_bytes(), stream.size());
+      // Part 0 of all, before any of part 1.
+      const size_t front = 8 * (5 + 1 + 2) + 65'536 + 4'096 + 131'072;
+      Feed(&sink, stream.substr(0, front), step, max_pieces);
+      EXPECT_THAT(told.parts, ::testing::ElementsAre(1, 1, 1));
+      EXPECT_EQ(sink.verdict(0), Verdict::kPending);
+      EXPECT_EQ(sink.verdict(1), Verdict::kVerified);
+      Feed(&sink, stream.substr(front), step, max_pieces);
+      EXPECT_THAT(told.parts, ::testing::ElementsAre(5, 1, 2));
+      for (const size_t i : {0, 1, 2}) EXPECT_EQ(sink.verdict(i), Verdict::kVerified);
+      EXPECT_EQ(a.target, a.bytes);
+      EXPECT_EQ(b.target, b.bytes);
+      EXPECT_EQ(c.target, c.bytes);
+      EXPECT_TRUE(told.bad.empty());
+    }
+  }
+}
+
+TEST(GetPayloadTest, ByPartBadChunkIsToldAtOnceAndNoPartOfItAfterwards) {
+  Chunk a(1, 300'000, 65'536);
+  Chunk b(2, 300'000, 65'536);
+  for (Chunk* chunk : {&a, &b}) ASSERT_OK(SelectWhole(true, &chunk->get));
+  Told told({&a, &b});
+  GetPayload sink({a.get, b.get}, GetOrder::kByPart, &told);
+  std::string stream = a.Table() + b.Table();
+  for (int p = 0; p < 5; ++p) stream += a.Part(p) + b.Part(p);
+  const size_t in_part_2_of_a = 80 + 4 * 65'536 + 9;
+  stream[in_part_2_of_a] ^= 1;
+  Feed(&sink, stream.substr(0, 80 + 5 * 65'536), 10'000, 64);
+  EXPECT_THAT(told.bad, ::testing::ElementsAre(0u));
+  EXPECT_THAT(told.parts, ::testing::ElementsAre(2, 2));
+  Feed(&sink, stream.substr(80 + 5 * 65'536), 10'000, 64);
+  EXPECT_THAT(told.bad, ::testing::ElementsAre(0u));
+  EXPECT_THAT(told.parts, ::testing::ElementsAre(2, 5));
+  EXPECT_EQ(sink.verdict(0), Verdict::kBad);
+  EXPECT_EQ(sink.verdict(1), Verdict::kVerified);
+}
+
+TEST(GetPayloadTest, ByPartWrongTableIsToldBeforeAnyByte) {
+  Chunk a(1, 300'000, 65'536);
+  ASSERT_OK(SelectWhole(true, &a.get));
+  Told told({&a});
+  GetPayload sink({a.get}, GetOrder::kByPart, &told);
+  a.digests[4] ^= 1;
+  Feed(&sink, a.Table(), 16, 64);
+  EXPECT_THAT(told.bad, ::testing::ElementsAre(0u));
+}
+
+TEST(GetPayloadTest, ByPartRangesAndRunsBehindAFront) {
+  Chunk a(1, 300'000, 65'536);  // a range that cuts parts 0 and 2
+  Chunk b(2, 300'000, 65'536);  // parts 2 and 3, of which part 2 is in place
+  ASSERT_OK(SelectRange(60'000, 100'000, true, &a.get));
+  ASSERT_OK(SelectParts(3, 1, true, &b.get));
+  b.target.assign(131'072, 'x');
+  b.spans = Cut(&b.target, 1'000);
+  b.get.memory = MemoryRef(b.spans, 131'072);
+  b.get.memory_skip = 65'536;
+  Told told({&a, &b});
+  GetPayload sink({a.get, b.get}, GetOrder::kByPart, &told);
+  const std::string stream = a.Table() + b.Table() + a.Part(0) + a.Part(1) + a.Part(2) + b.Part(3);
+  ASSERT_EQ(sink.stream_bytes(), stream.size());
+  Feed(&sink, stream, 3'000, 3);
+  EXPECT_THAT(told.parts, ::testing::ElementsAre(3, 4));
+  EXPECT_EQ(sink.verdict(0), Verdict::kUnverified);
+  EXPECT_EQ(sink.verdict(1), Verdict::kVerified);
+  EXPECT_EQ(a.target.substr(0, 100'000), a.bytes.substr(60'000, 100'000));
+  EXPECT_EQ(b.target, std::string(65'536, 'x') + b.bytes.substr(196'608, 65'536));
+}
+
+TEST(GetPayloadTest, LargeTablesPassThroughLittleMemory) {
+  // 16,384 parts, one of which is asked for: 128 KiB of table in whatever steps.
+  Chunk a(1, 67'108'864, 4096);
+  ASSERT_OK(SelectParts(16'383, 1, true, &a.get));
+  EXPECT_EQ(a.get.table_bytes(), 131'072u);
+  for (const size_t step : {size_t{1} << 30, size_t{5'003}}) {
+    GetPayload sink({a.get}, GetOrder::kByPart, nullptr);
+    Feed(&sink, a.Stream(), step, 64);
+    EXPECT_EQ(sink.verdict(0), Verdict::kVerified);
+    EXPECT_EQ(a.target.substr(0, 4096), a.bytes.substr(67'104'768));
+  }
 }
 
 TEST(GetPayloadTest, RangeThatCutsPartsIsUnverifiedButItsWholePartsAreChecked) {
@@ -195,22 +352,31 @@ TEST(GetPayloadTest, RangeThatCutsPartsIsUnverifiedButItsWholePartsAreChecked) {
   ASSERT_OK(SelectRange(65'000, 70'000, true, &a.get));  // all of part 1 (65,536 to 131,072)
   EXPECT_EQ(a.get.first_part, 1u);
   EXPECT_EQ(a.get.part_count, 1u);
-  GetPayload sink({a.get});
+  GetPayload sink({a.get}, GetOrder::kByChunk, nullptr);
   Feed(&sink, a.Stream(), 1'000, 64);
   EXPECT_EQ(sink.verdict(0), Verdict::kUnverified);
   EXPECT_EQ(a.target.substr(0, 70'000), a.bytes.substr(65'000, 70'000));
 
-  GetPayload again({a.get});
+  GetPayload again({a.get}, GetOrder::kByChunk, nullptr);
   a.bytes[100'000] ^= 1;
   Feed(&again, a.Stream(), 1'000, 64);
   EXPECT_EQ(again.verdict(0), Verdict::kBad);
+}
+
+TEST(GetPayloadTest, RangeWithoutAWholePartNeedsNoTable) {
+  Chunk a(1, 300'000, 65'536);
+  ASSERT_OK(SelectRange(65'000, 60'000, true, &a.get));
+  EXPECT_EQ(a.get.stream_bytes(), 60'000u);
+  GetPayload sink({a.get}, GetOrder::kByChunk, nullptr);
+  Feed(&sink, a.Stream(), 1 << 20, 64);
+  EXPECT_EQ(sink.verdict(0), Verdict::kUnverified);
 }
 
 TEST(GetPayloadTest, RangeOfWholePartsIsVerified) {
   Chunk a(1, 300'000, 65'536);
   ASSERT_OK(SelectRange(262'144, 300'000 - 262'144, true, &a.get));
   EXPECT_EQ(a.get.part_count, 1u);
-  GetPayload sink({a.get});
+  GetPayload sink({a.get}, GetOrder::kByChunk, nullptr);
   Feed(&sink, a.Stream(), 1 << 20, 64);
   EXPECT_EQ(sink.verdict(0), Verdict::kVerified);
 }
@@ -218,7 +384,7 @@ TEST(GetPayloadTest, RangeOfWholePartsIsVerified) {
 TEST(GetPayloadTest, WithoutDigestsNothingIsVerified) {
   Chunk a(1, 8192, 0);
   ASSERT_OK(SelectWhole(false, &a.get));
-  GetPayload sink({a.get});
+  GetPayload sink({a.get}, GetOrder::kByChunk, nullptr);
   Feed(&sink, a.bytes, 1 << 20, 64);
   EXPECT_EQ(sink.verdict(0), Verdict::kUnverified);
   EXPECT_EQ(a.target, a.bytes);
@@ -227,7 +393,7 @@ TEST(GetPayloadTest, WithoutDigestsNothingIsVerified) {
 TEST(GetPayloadTest, NothingIsExpectedBeyondTheEnd) {
   Chunk a(1, 4096, 0);
   ASSERT_OK(SelectWhole(true, &a.get));
-  GetPayload sink({a.get});
+  GetPayload sink({a.get}, GetOrder::kByChunk, nullptr);
   Feed(&sink, a.Stream(), 1 << 20, 64);
   std::vector<iovec> buffers;
   sink.NextBuffers(1, 1, &buffers);

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "client/client.h"
 #include "client/client_core.h"
@@ -14,8 +15,8 @@
 namespace cistern {
 
 // A call that runs. Destroying it cancels the call and waits for its quiet end.
-template <typename Result, typename Op>
-class PendingCall final : public Pending<Result>::State {
+template <typename Result, typename Op, typename State = typename Pending<Result>::State>
+class PendingCall : public State {
  public:
   PendingCall(std::shared_ptr<ClientCore> core, std::shared_ptr<Op> operation)
       : core_(std::move(core)), operation_(std::move(operation)) {}
@@ -25,8 +26,8 @@ class PendingCall final : public Pending<Result>::State {
       (void)new std::shared_ptr<Op>(std::move(operation_));
       return;
     }
-    operation_->Cancel();
-    operation_->Wait();
+    Cancel();
+    AwaitEnd();
   }
   bool Done() override { return core_->fork_guard.Forked() || operation_->Done(); }
   bool Wait(absl::Duration timeout) override {
@@ -34,7 +35,8 @@ class PendingCall final : public Pending<Result>::State {
   }
   int EventFd() override { return core_->fork_guard.Forked() ? -1 : operation_->EventFd(); }
   void Cancel() override {
-    if (!core_->fork_guard.Forked()) operation_->Cancel();
+    // When the client is being closed its calls are cancelled anyway.
+    if (const absl::StatusOr<CallGuard> guard = core_->Enter(); guard.ok()) operation_->Cancel();
   }
   Result Take() override {
     if (absl::Status status = core_->fork_guard.Check(); !status.ok()) {
@@ -44,18 +46,54 @@ class PendingCall final : public Pending<Result>::State {
         return status;
       }
     }
-    operation_->Wait();
+    AwaitEnd();
     return operation_->Take();
   }
 
- private:
+ protected:
+  void AwaitEnd() {
+    if (const absl::StatusOr<CallGuard> guard = core_->Enter(); guard.ok()) {
+      operation_->Wait();
+    } else {
+      operation_->WaitIdly();
+    }
+  }
+
   const std::shared_ptr<ClientCore> core_;
   std::shared_ptr<Op> operation_;
 };
 
+// A get that runs.
+template <typename Op>
+class PendingGetCall final : public PendingCall<BatchResult, Op, PendingGet::State> {
+  using Base = PendingCall<BatchResult, Op, PendingGet::State>;
+
+ public:
+  using Base::Base;
+  uint32_t PartsDone() override {
+    return this->core_->fork_guard.Forked() ? 0 : this->operation_->progress().parts_done();
+  }
+  PartWait WaitPart(uint32_t part, absl::Duration timeout) override {
+    // Waiting drives the calls.
+    const absl::StatusOr<CallGuard> guard = this->core_->Enter();
+    if (guard.ok()) return this->operation_->WaitPart(part, timeout);
+    if (this->core_->fork_guard.Forked()) return PartWait::kMissing;
+    // The client is being closed, which ends the call: soon there is nothing to drive.
+    this->operation_->WaitFor(timeout);
+    return this->operation_->WaitPart(part, absl::ZeroDuration());
+  }
+  std::vector<MissedChunk> MissedSoFar() override {
+    if (this->core_->fork_guard.Forked()) return {};
+    return this->operation_->progress().missed();
+  }
+  int PartEventFd() override {
+    return this->core_->fork_guard.Forked() ? -1 : this->operation_->progress().EventFd();
+  }
+};
+
 // A call that was over before it began. Not thread-safe beyond Done and EventFd.
-template <typename Result>
-class PendingResult final : public Pending<Result>::State {
+template <typename Result, typename State = typename Pending<Result>::State>
+class PendingResult : public State {
  public:
   explicit PendingResult(Result result)
       : result_(std::move(result)), event_fd_(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)) {}
@@ -68,9 +106,31 @@ class PendingResult final : public Pending<Result>::State {
   void Cancel() override {}
   Result Take() override { return std::move(result_); }
 
+ protected:
+  const Result& result() const { return result_; }
+
  private:
   Result result_;
   const int event_fd_;
+};
+
+// A get that could not be tried: every chunk failed.
+class PendingGetResult final : public PendingResult<BatchResult, PendingGet::State> {
+ public:
+  explicit PendingGetResult(BatchResult result) : PendingResult(std::move(result)) {
+    for (const ChunkResult& item : this->result().items) {
+      missed_.push_back({static_cast<uint32_t>(missed_.size()), item.code, 0});
+    }
+  }
+  uint32_t PartsDone() override { return PendingGet::kAllParts; }
+  PartWait WaitPart(uint32_t, absl::Duration) override {
+    return missed_.empty() ? PartWait::kReady : PartWait::kMissing;
+  }
+  std::vector<MissedChunk> MissedSoFar() override { return missed_; }
+  int PartEventFd() override { return EventFd(); }
+
+ private:
+  std::vector<MissedChunk> missed_;
 };
 
 }  // namespace cistern

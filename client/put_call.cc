@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/columns.h"
+#include "base/fault.h"
 #include "proto/data.pb.h"
 
 namespace cistern {
@@ -49,8 +50,17 @@ void PutCall::Send() {
   request.set_expiry_unix_ms(batch_.expiry_unix_ms);
   request.set_deadline_ms(operation_->RemainingMs());
   request.set_priority(operation_->priority() == Priority::kBackground ? 1 : 0);
+  request.set_replace(batch_.replace);
+  request.set_mutation(batch_.mutation);
+  if (!batch_.keys.empty()) {
+    ColumnWriter<uint16_t> key_lengths(request.mutable_key_lengths(), n);
+    for (size_t i = 0; i < n; ++i) {
+      key_lengths.Set(i, static_cast<uint16_t>(batch_.keys[i].size()));
+      request.mutable_keys()->append(batch_.keys[i]);
+    }
+  }
   const uint64_t stream_bytes = batch_.StreamBytes();
-  inline_ = stream_bytes <= transport::kInlinePayloadBytes;
+  inline_ = !batch_.ask_first && stream_bytes <= transport::kInlinePayloadBytes;
   request.set_payload_inline(inline_);
 
   transport::CallSpec spec;
@@ -69,6 +79,7 @@ absl::Status PutCall::OnFrame(const Answer& answer, transport::PayloadSink**,
   if (answer.type == FrameType::kPutReady && !answer.final && !inline_ && !ready_) {
     return OnReady(answer.meta, source);
   }
+  (void)CISTERN_FAULT("client.put.done");
   wire::PutDone done;
   if (answer.type != FrameType::kPutDone || !answer.final ||
       !done.ParseFromArray(answer.meta.data(), static_cast<int>(answer.meta.size())) ||
@@ -82,6 +93,7 @@ absl::Status PutCall::OnFrame(const Answer& answer, transport::PayloadSink**,
 
 absl::Status PutCall::OnReady(std::string_view meta,
                               std::unique_ptr<transport::PayloadSource>* source) {
+  (void)CISTERN_FAULT("client.put.ready");
   wire::PutReady ready;
   if (!ready.ParseFromArray(meta.data(), static_cast<int>(meta.size())) ||
       ready.statuses().size() != batch_.names.size()) {

@@ -1,6 +1,7 @@
 // One Put request to one store.
 //
-//   1. Put, with all its payload in the same frame when that is at most 1 MiB.
+//   1. Put, with all its payload in the same frame when that is at most kInlinePayloadBytes
+//      and the batch does not ask first.
 //   2. Else PutReady says which chunks the store wants; their payload follows.
 //   3. PutDone: a status per chunk.
 #ifndef CISTERN_CLIENT_PUT_CALL_H_
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -25,7 +27,11 @@ struct PutBatch {
   std::vector<PutChunk> chunks;
   uint32_t part_bytes = 0;
   bool digest = true;
+  bool ask_first = false;  // no payload in the request's own frame
   uint64_t expiry_unix_ms = 0;
+  bool replace = false;
+  uint64_t mutation = 0;               // as Place gave it
+  std::vector<std::string_view> keys;  // empty: the namespace keeps none
 
   uint64_t StreamBytes() const;
 };
@@ -42,8 +48,8 @@ class PutCall final : public transport::CallHandler {
   static void Start(std::shared_ptr<Operation> operation, const StoreTable::Link& link,
                     PutBatch batch, Done done);
 
-  // Meta bytes of the request per chunk.
-  static constexpr size_t kMetaBytesPerChunk = 22;
+  // Meta bytes of the request per chunk, without its key.
+  static constexpr size_t kMetaBytesPerChunk = 24;
 
  private:
   PutCall(std::shared_ptr<Operation> operation, const StoreTable::Link& link, PutBatch batch,

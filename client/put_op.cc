@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/columns.h"
+#include "base/fault.h"
 #include "base/key_hash.h"
 #include "base/status.h"
 #include "base/string_view.h"
@@ -54,17 +55,34 @@ void PutOp::Begin() {
     return End();
   }
   part_bytes_ = static_cast<uint32_t>(part_bytes);
-  absl::Time expiry = options_.expiry;
-  if (ns_->options.ttl > absl::ZeroDuration()) {
-    expiry = std::min(expiry, clock().Wall() + ns_->options.ttl);
+  if (options_.replace && !ns_->options.mutable_chunks) {
+    result_.status = absl::FailedPreconditionError(
+        absl::StrCat("the chunks of namespace \"", ns_->name,
+                     "\" are immutable: to replace any, open one with the option mutable_chunks"));
+    Note(StdView(result_.status.message()));
+    for (ChunkResult& item : result_.items) item.code = ChunkCode::kFailedPrecondition;
+    return End();
   }
-  if (expiry != absl::InfiniteFuture()) {
-    expiry_unix_ms_ = static_cast<uint64_t>(std::max<int64_t>(absl::ToUnixMillis(expiry), 1));
+  // The namespace's ttl is the store's to add, by its own clock.
+  if (options_.expiry != absl::InfiniteFuture()) {
+    expiry_unix_ms_ =
+        static_cast<uint64_t>(std::max<int64_t>(absl::ToUnixMillis(options_.expiry), 1));
   }
   CheckItems();
   FindDoubles();
   targets_.assign(items_.size(), LocalStore(LocalStore::kNone));
+  if (ns_->options.mutable_chunks) mutations_.assign(items_.size(), 0);
   Place();
+}
+
+std::string PutOp::CheckKey(const PutItem& item) const {
+  if (!ns_->options.keep_keys) return "";
+  if (item.key.empty() || item.key.size() > kMaxKeyBytes) {
+    return absl::StrCat("this namespace keeps keys: the item needs its key, 1 to ", kMaxKeyBytes,
+                        " bytes");
+  }
+  if (KeyHasher(ns_->id).Hash(item.key) != item.id) return "its id is not that of its key";
+  return "";
 }
 
 void PutOp::CheckItems() {
@@ -84,7 +102,10 @@ void PutOp::CheckItems() {
       Note(absl::StrCat("item ", i, ": ", layout.status().message()));
     } else if (items_[i].shard > Shard::kMax) {
       Note(absl::StrCat("item ", i, ": a shard is at most ", Shard::kMax));
+    } else if (const std::string wrong = CheckKey(items_[i]); !wrong.empty()) {
+      Note(absl::StrCat("item ", i, ": ", wrong));
     } else {
+      if (ns_->options.keep_keys) longest_key_ = std::max(longest_key_, items_[i].key.size());
       layouts_[i] = *layout;
       result.code = ChunkCode::kUnavailable;  // until an answer comes
       todo_.push_back(static_cast<uint32_t>(i));
@@ -98,6 +119,12 @@ void PutOp::FindDoubles() {
   const auto is_double = [&](uint32_t i) {
     const auto [found, is_new] = first.emplace(ChunkName{items_[i].id, Shard(items_[i].shard)}, i);
     if (is_new) return false;
+    if (options_.replace) {  // which of the two should stay?
+      result_.items[i].code = ChunkCode::kInvalidArgument;
+      Note(absl::StrCat("item ", i, ": a batch replaces a chunk once; item ", found->second,
+                        " has the same key"));
+      return true;
+    }
     if (first_of_.empty()) first_of_.assign(items_.size(), UINT32_MAX);
     first_of_[i] = found->second;
     return true;
@@ -143,6 +170,7 @@ void PutOp::PlaceSome(std::vector<uint32_t> items, uint16_t shard) {
   request.set_host_boot_id(core_->identity.boot_id.bytes.data(), BootId::kBytes);
   request.set_operation_id(id_.bytes.data(), OperationId::kBytes);
   request.set_expiry_unix_ms(expiry_unix_ms_);
+  request.set_replace(options_.replace);
   MasterCall<wire::PlaceRequest, wire::PlaceReply>::Start(
       shared_from_this(), core_->master.get(), FrameType::kPlace, FrameType::kPlaceReply,
       std::move(request),
@@ -154,6 +182,7 @@ void PutOp::PlaceSome(std::vector<uint32_t> items, uint16_t shard) {
 
 void PutOp::OnPlaced(const std::vector<uint32_t>& items, const absl::Status& status,
                      const wire::PlaceReply& reply) {
+  (void)CISTERN_FAULT("client.put.placed");
   const size_t n = items.size();
   absl::Status sound = status;
   if (sound.ok()) sound.Update(CheckBitmap(reply.present(), n, "present", true));
@@ -175,7 +204,8 @@ void PutOp::OnPlaced(const std::vector<uint32_t>& items, const absl::Status& sta
     targets_[i] = LocalStore(LocalStore::kNone);
     const LocalStore store = translation[(*stores)[k]];
     const ChunkName name{items_[i].id, Shard(items_[i].shard)};
-    if (BitmapGet(reply.present(), k)) {
+    if (!mutations_.empty()) mutations_[i] = reply.mutation();
+    if (BitmapGet(reply.present(), k) && !options_.replace) {
       SetCode(i, ChunkCode::kPresent);
       if (store.known()) writer.Add(name, PlacementIn(store));
     } else if (BitmapGet(reply.in_progress(), k)) {
@@ -192,49 +222,68 @@ void PutOp::OnPlaced(const std::vector<uint32_t>& items, const absl::Status& sta
 }
 
 void PutOp::Send() {
-  std::vector<std::pair<LocalStore, std::vector<uint32_t>>> by_store;
+  struct Group {
+    LocalStore store;
+    uint64_t mutation = 0;  // a request carries one
+    std::vector<uint32_t> items;
+  };
+  std::vector<Group> groups;
   const MonoTime now = clock().Mono();
   for (const uint32_t i : todo_) {
     const LocalStore store = targets_[i];
     if (!store.known()) continue;
-    auto group = std::find_if(by_store.begin(), by_store.end(),
-                              [store](const auto& g) { return g.first == store; });
-    if (group == by_store.end()) group = by_store.insert(group, {store, {}});
-    group->second.push_back(i);
+    const uint64_t mutation = mutations_.empty() ? 0 : mutations_[i];
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) {
+      return g.store == store && g.mutation == mutation;
+    });
+    if (group == groups.end()) group = groups.insert(group, {store, mutation, {}});
+    group->items.push_back(i);
   }
   step_.Begin();
-  for (auto& [store, items] : by_store) {
+  for (auto& [store, mutation, items] : groups) {
     if (core_->avoid.Contains(store, now)) {
       Again(items);
       continue;
     }
     const absl::StatusOr<StoreTable::Link> link = core_->stores->Connect(store, *ns_);
-    const RequestLimits limits =
-        RequestLimits::For(link.ok() ? link->channel->peer() : transport::PeerInfo{},
-                           PutCall::kMetaBytesPerChunk, core_->options.max_inflight_bytes);
-    for (auto& some : CutIntoRequests(items, limits, [this](uint32_t i) {
-           return PutPayload::StreamBytes({memory_[i], layouts_[i]}, digest_);
-         })) {
+    const RequestLimits limits = RequestLimits::For(
+        link.ok() ? link->channel->peer() : transport::PeerInfo{},
+        PutCall::kMetaBytesPerChunk + longest_key_, core_->options.max_inflight_bytes);
+    const auto bytes_of = [this](uint32_t i) {
+      return PutPayload::StreamBytes({memory_[i], layouts_[i]}, digest_);
+    };
+    // What goes in a request's own frame keeps the store busy while it is asked for the rest, whose
+    // request is therefore started first. The end of the batch goes ahead: the sooner a chunk is
+    // stored the sooner it is evicted, and a chain is of use from its front.
+    std::vector<uint32_t> ahead =
+        TakeSuffix(&items, limits, transport::kInlinePayloadBytes, bytes_of);
+    for (auto& some : CutIntoRequests(items, limits, bytes_of)) {
       step_.Add();
-      SendBatch(store, std::move(some));
+      SendBatch(store, std::move(some), /*ask_first=*/true);
+    }
+    if (!ahead.empty()) {
+      step_.Add();
+      SendBatch(store, std::move(ahead), /*ask_first=*/false);
     }
   }
   if (step_.End()) OnAllSent();
 }
 
-void PutOp::SendBatch(LocalStore store, std::vector<uint32_t> items) {
+void PutOp::SendBatch(LocalStore store, std::vector<uint32_t> items, bool ask_first) {
   uint64_t bytes = 0;
   for (const uint32_t i : items) {
     bytes += PutPayload::StreamBytes({memory_[i], layouts_[i]}, digest_);
   }
-  AcquireBudget(bytes, [this, store, bytes, items = std::move(items)](bool granted) mutable {
-    if (granted) return StartBatch(store, std::move(items), bytes);
-    FailItems(items, Interrupted());
-    if (step_.End()) OnAllSent();
-  });
+  AcquireBudget(bytes,
+                [this, store, bytes, ask_first, items = std::move(items)](bool granted) mutable {
+                  if (granted) return StartBatch(store, std::move(items), bytes, ask_first);
+                  FailItems(items, Interrupted());
+                  if (step_.End()) OnAllSent();
+                });
 }
 
-void PutOp::StartBatch(LocalStore store, std::vector<uint32_t> items, uint64_t bytes) {
+void PutOp::StartBatch(LocalStore store, std::vector<uint32_t> items, uint64_t bytes,
+                       bool ask_first) {
   const absl::Status interrupted = Interrupted();
   absl::StatusOr<StoreTable::Link> link = interrupted.ok()
                                               ? core_->stores->Connect(store, *ns_)
@@ -248,12 +297,16 @@ void PutOp::StartBatch(LocalStore store, std::vector<uint32_t> items, uint64_t b
   PutBatch batch;
   batch.part_bytes = part_bytes_;
   batch.digest = digest_;
+  batch.ask_first = ask_first;
   batch.expiry_unix_ms = expiry_unix_ms_;
+  batch.replace = options_.replace;
+  if (!mutations_.empty()) batch.mutation = mutations_[items.front()];
   batch.names.reserve(items.size());
   batch.chunks.reserve(items.size());
   for (const uint32_t i : items) {
     batch.names.push_back({items_[i].id, Shard(items_[i].shard)});
     batch.chunks.push_back({memory_[i], layouts_[i]});
+    if (ns_->options.keep_keys) batch.keys.push_back(items_[i].key);
   }
   PutCall::Start(shared_from_this(), *link, std::move(batch),
                  [this, store, bytes, items = std::move(items)](const absl::Status& status,

@@ -2,9 +2,11 @@
 //
 //   1. Check the items: their memory, their sizes, doubles (sent once, answered alike).
 //   2. Place: the master says for each chunk that it is there, or being put, or where it goes.
-//   3. One or more Put requests per store, as the budget of bytes in flight allows.
+//   3. Put requests to each store, as the budget of bytes in flight allows: the batch's end in one
+//      that carries its payload, what is before it in one or more that ask first.
 //   4. What failed for a reason that another try can cure (the store is gone) is placed again
 //      under the same operation id after a short while, until the deadline.
+//   A replace differs in this: what is there is sent as well, to the store that has it.
 //   5. With wait_visible: ask until lookups see every chunk.
 #ifndef CISTERN_CLIENT_PUT_OP_H_
 #define CISTERN_CLIENT_PUT_OP_H_
@@ -35,6 +37,8 @@ class PutOp final : public Operation {
  private:
   void Begin() override;
   void CheckItems();
+  // Empty: the item's key is what it must be. Else why not.
+  std::string CheckKey(const PutItem& item) const;
   void FindDoubles();
 
   void Place();
@@ -44,8 +48,9 @@ class PutOp final : public Operation {
 
   // Cuts each store's items into requests and starts them.
   void Send();
-  void SendBatch(LocalStore store, std::vector<uint32_t> items);
-  void StartBatch(LocalStore store, std::vector<uint32_t> items, uint64_t bytes);
+  // One request. `ask_first`: its payload waits for the store's word, however little it is.
+  void SendBatch(LocalStore store, std::vector<uint32_t> items, bool ask_first);
+  void StartBatch(LocalStore store, std::vector<uint32_t> items, uint64_t bytes, bool ask_first);
   void OnSent(LocalStore store, const std::vector<uint32_t>& items, uint64_t bytes,
               const absl::Status& status, const PutAnswer& answer);
   void OnAllSent();
@@ -75,6 +80,8 @@ class PutOp final : public Operation {
   // Where an item's key stands a second time: the first item; empty when no key does.
   std::vector<uint32_t> first_of_;
   std::vector<LocalStore> targets_;  // per item
+  std::vector<uint64_t> mutations_;  // per item, of mutable namespaces: with its target
+  size_t longest_key_ = 0;           // of namespaces that keep keys
 
   StepCount step_;
   std::vector<uint32_t> todo_;  // of the round under way, in the caller's order

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/fault.h"
+
 namespace cistern {
 
 PutPayload::PutPayload(std::vector<PutChunk> chunks, bool digest)
@@ -43,6 +45,7 @@ void PutPayload::Digest(const iovec& piece) {
 }
 
 void PutPayload::NextPieces(size_t max_bytes, size_t max_pieces, std::vector<iovec>* out) {
+  (void)CISTERN_FAULT("client.put.sending");
   if (digest_) max_bytes = std::min(max_bytes, kPieceBytes);
   while (remaining_ > 0 && max_bytes > 0 && max_pieces > 0) {
     const PartLayout& layout = chunks_[chunk_].layout;

@@ -32,6 +32,7 @@ class PutPayload final : public transport::PayloadSource {
 
   uint64_t remaining() const override { return remaining_; }
   void NextPieces(size_t max_bytes, size_t max_pieces, std::vector<iovec>* out) override;
+  bool checked_by_digests() const override { return digest_; }
 
  private:
   // Feeds the digest of the part under way.

@@ -88,6 +88,22 @@ TEST_F(PutTest, WhatTheStoreHasAlreadyIsNotSentAfterReady) {
   EXPECT_EQ(pool_.store(0).payload_bytes_in, (1u << 20) + 8);  // one chunk of one part
 }
 
+TEST_F(PutTest, TheEndOfALargeBatchGoesAheadOfTheRest) {
+  // 20 chunks of 64 KiB: 16 of them, with their digests, fit a request's own frame.
+  std::vector<PutItem> items;
+  for (int i = 0; i < 20; ++i) {
+    items.push_back(ItemToPut("k" + std::to_string(i), PatternBytes(i, 65'536)));
+  }
+  EXPECT_THAT(ns_->BatchPut(items).items, Each(Field(&ChunkResult::code, ChunkCode::kOk)));
+  EXPECT_EQ(pool_.store(0).puts, 2);
+  EXPECT_EQ(pool_.store(0).size(), 20u);
+  EXPECT_EQ(pool_.store(0).payload_bytes_in, 20u * (65'536 + 8));
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(Get("k" + std::to_string(i), 65'536),
+              std::pair(ChunkCode::kOk, PatternBytes(i, 65'536)));
+  }
+}
+
 TEST_F(PutTest, DoubleInOneBatchIsSentOnceAndAnsweredTwice) {
   const std::string bytes = PatternBytes(1, 8'192);
   const std::vector<PutItem> items = {ItemToPut("a", bytes), ItemToPut("b", bytes),

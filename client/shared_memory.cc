@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <utility>
@@ -30,7 +31,9 @@ absl::StatusOr<SharedMemory> SharedMemory::Allocate(uint64_t bytes) {
   memory.bytes_ = RoundUp(bytes, 4096);
   memory.fd_ = memfd_create("cistern-buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (memory.fd_ < 0) return NoRoom("memfd_create", bytes);
-  if (ftruncate(memory.fd_, static_cast<off_t>(memory.bytes_)) != 0 ||
+  // 0600: who was not lent it cannot open it through /proc.
+  if (fchmod(memory.fd_, 0600) != 0 ||
+      ftruncate(memory.fd_, static_cast<off_t>(memory.bytes_)) != 0 ||
       fcntl(memory.fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     return NoRoom("sizing a buffer", bytes);
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/mapping.h"
 #include "base/test_util.h"
 
 namespace cistern {
@@ -23,6 +24,13 @@ TEST(SharedMemoryTest, IsZeroedPageAlignedAndSealed) {
   // Whoever was lent it is safe from a truncation.
   EXPECT_NE(ftruncate(memory.fd(), 4096), 0);
   EXPECT_NE(ftruncate(memory.fd(), 16384), 0);
+}
+
+TEST(SharedMemoryTest, IsLeftOutOfCoreDumps) {
+  ASSERT_OK_AND_ASSIGN(const SharedMemory memory, SharedMemory::Allocate(1 << 20));
+  ASSERT_OK_AND_ASSIGN(const MappingInfo mapping, ReadMapping(memory.data()));
+  EXPECT_TRUE(mapping.HasFlag("dd"));
+  EXPECT_GE(mapping.end, reinterpret_cast<uint64_t>(memory.data()) + memory.bytes());
 }
 
 TEST(SharedMemoryTest, MovesLeaveNothingBehind) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "proto/data.pb.h"
 
 namespace cistern {
@@ -32,6 +33,7 @@ void StoreTable::Learn(const wire::StoreDirectory& directory) {
       by_index->resize(entry.index() + 1, LocalStore(LocalStore::kNone));
     }
     (*by_index)[entry.index()] = local;
+    stores_[local.value].serving = entry.serving();
     LearnStoreLocked(entry, &stores_[local.value]);
   }
   by_index_ = std::move(by_index);
@@ -43,13 +45,17 @@ void StoreTable::LearnStoreLocked(const wire::StoreEntry& entry, Store* store) {
       entry.endpoints().begin(), entry.endpoints().end(),
       [](const auto& e) { return !e.host().empty() && e.port() > 0 && e.port() <= 0xFFFF; });
   if (endpoint == entry.endpoints().end()) return;
-  if (store->host == endpoint->host() && store->port == endpoint->port() &&
-      store->incarnation == entry.incarnation()) {
-    return;
+  Endpoint found;
+  found.id = store->endpoint.id;
+  found.host = endpoint->host();
+  found.port = static_cast<uint16_t>(endpoint->port());
+  if (const auto boot_id = BootId::Parse(endpoint->boot_id()); boot_id.ok()) {
+    found.boot_id = *boot_id;
   }
-  const bool moved = store->host != endpoint->host() || store->port != endpoint->port();
-  store->host = endpoint->host();
-  store->port = static_cast<uint16_t>(endpoint->port());
+  found.socket_path = endpoint->socket_path();
+  const bool moved = found != store->endpoint;
+  if (!moved && store->incarnation == entry.incarnation()) return;
+  store->endpoint = std::move(found);
   store->incarnation = entry.incarnation();
   // A restart at the same address is the channel's to notice: it connects again by itself.
   if (moved && store->channel != nullptr) {
@@ -76,7 +82,7 @@ LocalStore StoreTable::InternLocked(const StoreId& id) {
   if (found != numbers_.end()) return LocalStore(found->second);
   if (stores_.size() >= LocalStore::kNone) return LocalStore(LocalStore::kNone);
   const auto number = static_cast<uint16_t>(stores_.size());
-  stores_.emplace_back().id = id;
+  stores_.emplace_back().endpoint.id = id;
   numbers_.emplace(id, number);
   return LocalStore(number);
 }
@@ -88,14 +94,14 @@ LocalStore StoreTable::Intern(const StoreId& id) {
 
 StoreId StoreTable::IdOf(LocalStore store) const {
   MutexLock lock(mutex_);
-  return store.value < stores_.size() ? stores_[store.value].id : StoreId{};
+  return store.value < stores_.size() ? stores_[store.value].endpoint.id : StoreId{};
 }
 
 std::string StoreTable::NameOf(LocalStore store) const {
   MutexLock lock(mutex_);
   if (store.value >= stores_.size()) return "unknown";
-  const Store& s = stores_[store.value];
-  return s.host.empty() ? s.id.ToHex() : absl::StrCat(s.host, ":", s.port);
+  const Endpoint& e = stores_[store.value].endpoint;
+  return e.host.empty() ? e.id.ToHex() : absl::StrCat(e.host, ":", e.port);
 }
 
 size_t StoreTable::size() const {
@@ -103,13 +109,36 @@ size_t StoreTable::size() const {
   return stores_.size();
 }
 
+std::vector<StoreTable::Endpoint> StoreTable::Endpoints() const {
+  std::vector<Endpoint> endpoints;
+  MutexLock lock(mutex_);
+  for (const Store& store : stores_) {
+    if (!store.endpoint.host.empty()) endpoints.push_back(store.endpoint);
+  }
+  return endpoints;
+}
+
+std::vector<StoreTable::Listed> StoreTable::Stores() const {
+  std::vector<Listed> listed;
+  MutexLock lock(mutex_);
+  for (const LocalStore local : *by_index_) {
+    if (!local.known()) continue;
+    listed.push_back({stores_[local.value].endpoint.id, local, stores_[local.value].serving});
+  }
+  std::sort(listed.begin(), listed.end(),
+            [](const Listed& a, const Listed& b) { return a.id.view() < b.id.view(); });
+  return listed;
+}
+
 absl::StatusOr<StoreTable::Link> StoreTable::Connect(LocalStore store, const NamespaceBinding& ns) {
   MutexLock lock(mutex_);
-  if (store.value >= stores_.size() || stores_[store.value].host.empty()) {
+  if (store.value >= stores_.size() || stores_[store.value].endpoint.host.empty()) {
     return absl::UnavailableError("no address of the store is known");
   }
   Store& s = stores_[store.value];
-  if (s.channel == nullptr) s.channel = make_channel_({s.id, s.host, s.port});
+  if (s.channel == nullptr) {
+    CISTERN_ASSIGN_OR_RETURN(s.channel, make_channel_(s.endpoint));
+  }
   const uint32_t ref = s.binds.Bind(*s.channel, transport::FrameType::kBindNamespace, ns.id,
                                     ns.store_meta, CheckBound);
   return Link{s.channel, ref};

@@ -26,13 +26,18 @@ namespace cistern {
 // Thread-safe.
 class StoreTable {
  public:
-  // Makes a channel to a store; tests give their own.
+  // Where a store can be reached.
   struct Endpoint {
     StoreId id;
     std::string host;
     uint16_t port = 0;
+    BootId boot_id = {};      // of its host; zero = not told
+    std::string socket_path;  // on that host; "" = none
+    friend bool operator==(const Endpoint&, const Endpoint&) = default;
   };
-  using ChannelFactory = std::function<std::unique_ptr<transport::Channel>(const Endpoint&)>;
+  // Makes a channel to a store; tests give their own.
+  using ChannelFactory =
+      std::function<absl::StatusOr<std::unique_ptr<transport::Channel>>(const Endpoint&)>;
 
   explicit StoreTable(ChannelFactory make_channel) : make_channel_(std::move(make_channel)) {}
 
@@ -60,13 +65,22 @@ class StoreTable {
   // For people: "127.0.0.1:7610", or the id.
   std::string NameOf(LocalStore store) const;
   size_t size() const;
+  // Of every store with an address.
+  std::vector<Endpoint> Endpoints() const;
+  // The stores of the newest directory, in order of their ids.
+  struct Listed {
+    StoreId id;
+    LocalStore store;
+    bool serving = false;
+  };
+  std::vector<Listed> Stores() const;
 
   struct Link {
     std::shared_ptr<transport::Channel> channel;
     uint32_t ns_ref = 0;
   };
   // The way to a store, with the namespace bound. Makes no connection. Unavailable: no address of
-  // it is known.
+  // it is known, or none that the wire asked for leads to.
   absl::StatusOr<Link> Connect(LocalStore store, const NamespaceBinding& ns);
 
   // Lets go of channels to where stores were before they moved. Only from a user's thread, never
@@ -77,10 +91,9 @@ class StoreTable {
 
  private:
   struct Store {
-    StoreId id;
-    std::string host;
-    uint16_t port = 0;
+    Endpoint endpoint;  // the host is "" before one is known
     uint64_t incarnation = 0;
+    bool serving = false;
     std::shared_ptr<transport::Channel> channel;
     BindList binds;
   };

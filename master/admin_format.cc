@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <map>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/cause_name.h"
 #include "base/string_view.h"
 #include "master/namespaces.h"
 
@@ -54,12 +54,6 @@ bool IsEviction(int cause) {
 }
 
 }  // namespace
-
-std::string CauseName(int cause) {
-  if (!wire::Cause_IsValid(cause)) return absl::StrCat("cause_", cause);
-  const std::string name = wire::Cause_Name(static_cast<wire::Cause>(cause));
-  return absl::AsciiStrToLower(name.substr(sizeof("CAUSE_") - 1));
-}
 
 std::string TierNames(uint32_t mask) {
   std::vector<std::string> names;
@@ -127,6 +121,8 @@ void FormatStore(const StoreView& store, admin::StoreStats* out) {
     (*out->mutable_bytes_by_wire())[absl::StrCat(kWires[wire], "_out")] = sent;
   }
   out->set_uptime_ms(store.heartbeat.uptime_ms());
+  out->set_leased_bytes(store.leased_bytes);
+  out->set_lease_limit_bytes(store.lease_limit_bytes);
 }
 
 void FormatNamespace(const NamespaceView& ns, admin::NamespaceStats* out) {
@@ -143,11 +139,16 @@ void FormatNamespace(const NamespaceView& ns, admin::NamespaceStats* out) {
   out->set_verify(options.verify() == wire::VERIFY_OFF       ? "off"
                   : options.verify() == wire::VERIFY_SAMPLED ? "sampled"
                                                              : "always");
+  out->set_lookup_keys(ns.counters.lookup_keys);
+  out->set_lookup_hits(ns.counters.lookup_hits);
+  out->set_put_chunks(ns.counters.put_chunks);
+  out->set_put_bytes(ns.counters.put_bytes);
+  out->set_evicted_chunks(ns.counters.evicted_chunks);
 }
 
-void FormatSegment(const StoreView& store, const wire::SegmentInfo& segment,
+void FormatSegment(const std::string& store, const wire::SegmentInfo& segment,
                    admin::SegmentStats* out) {
-  out->set_store(store.name);
+  out->set_store(store);
   out->set_segment_id(HexOf(segment.segment_id()));
   out->set_tier(TierNames(segment.tier()));
   out->set_bytes(segment.bytes());
@@ -158,6 +159,10 @@ void FormatSegment(const StoreView& store, const wire::SegmentInfo& segment,
   out->set_headers_used(segment.headers_used());
   out->set_path(segment.path());
   out->set_persistent(segment.persistent());
+  out->set_name(segment.name());
+  out->set_state(segment.unmounting() ? "unmounting" : "mounted");
+  out->set_huge_pages(segment.huge_pages());
+  out->set_huge_bytes(segment.huge_bytes());
 }
 
 void FormatPool(const PoolView& pool, const std::vector<StoreView>& stores, admin::PoolStats* out) {
@@ -178,6 +183,7 @@ void FormatPool(const PoolView& pool, const std::vector<StoreView>& stores, admi
   out->set_active_leases(pool.active_leases);
   out->set_leased_bytes(pool.leased_bytes);
   out->set_lease_refused(counters.lease_refused);
+  out->set_lease_limit_bytes(pool.lease_limit_bytes);
   out->set_in_progress_puts(pool.in_progress_puts);
   out->set_exists_calls(counters.exists_calls);
   out->set_removes(counters.removes);
@@ -197,6 +203,15 @@ void FormatPool(const PoolView& pool, const std::vector<StoreView>& stores, admi
     }
   }
   for (auto& [bit, sum] : sums) *out->add_tiers() = std::move(sum);
+}
+
+void FormatHoldTimes(const HoldTimes& times, admin::PoolStats* out) {
+  out->set_longest_lock_hold_ns(static_cast<uint64_t>(absl::ToInt64Nanoseconds(times.longest)));
+  out->set_longest_lock_hold_cpu_ns(
+      static_cast<uint64_t>(absl::ToInt64Nanoseconds(times.longest_cpu)));
+  size_t used = times.by_log2.size();
+  while (used > 0 && times.by_log2[used - 1] == 0) --used;
+  for (size_t i = 0; i < used; ++i) out->add_lock_holds_by_log2_ns(times.by_log2[i]);
 }
 
 void FormatChunk(const ChunkView& chunk, const ChunkNames& names, admin::ChunkInfo* out) {

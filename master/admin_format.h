@@ -7,22 +7,23 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "master/admin_views.h"
+#include "master/hold_times.h"
 #include "proto/admin.pb.h"
 
 namespace cistern::master {
 
-// "evict_watermark" of CAUSE_EVICT_WATERMARK.
-std::string CauseName(int cause);
 // "dram", "ssd", "cold"; several joined by '+'.
 std::string TierNames(uint32_t mask);
 
 void FormatTier(const wire::TierUsage& usage, admin::TierStats* out);
 void FormatStore(const StoreView& store, admin::StoreStats* out);
 void FormatNamespace(const NamespaceView& ns, admin::NamespaceStats* out);
-void FormatSegment(const StoreView& store, const wire::SegmentInfo& segment,
+// `store` is the name of the segment's store.
+void FormatSegment(const std::string& store, const wire::SegmentInfo& segment,
                    admin::SegmentStats* out);
 // The pool's own numbers, and the sums over the stores that serve.
 void FormatPool(const PoolView& pool, const std::vector<StoreView>& stores, admin::PoolStats* out);
+void FormatHoldTimes(const HoldTimes& times, admin::PoolStats* out);
 
 // Names for the numbers in a ChunkView.
 struct ChunkNames {

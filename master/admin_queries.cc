@@ -2,7 +2,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "base/string_view.h"
 #include "master/evictor.h"
 #include "master/master_core.h"
 #include "master/pool_state.h"
@@ -50,6 +52,26 @@ Store* OldestStore(PoolState& pool, MonoTime now, const std::vector<StoreIndex>&
   return oldest;
 }
 
+// By name, id in hex, or number.
+absl::StatusOr<Store*> FindStore(PoolState& pool, std::string_view name) {
+  std::vector<std::string> names;
+  Store* found = nullptr;
+  for (const auto& store : pool.stores.all()) {
+    if (store->forgotten) continue;
+    names.push_back(store->name);
+    if (store->id.ToHex() == name || absl::StrCat(store->index.value) == name) return store.get();
+    if (store->name != name) continue;
+    if (found != nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("several stores are called '", store->name,
+                                                     "': say which by its id or number"));
+    }
+    found = store.get();
+  }
+  if (found != nullptr) return found;
+  return absl::NotFoundError(absl::StrCat("no store is called '", AbslView(name),
+                                          "'; there are: ", absl::StrJoin(names, ", ")));
+}
+
 }  // namespace
 
 PoolView MasterCore::Pool(MonoTime now) const {
@@ -62,6 +84,9 @@ PoolView MasterCore::Pool(MonoTime now) const {
   }
   view.active_leases = pool_->leases.live();
   view.leased_bytes = pool_->leases.charged_bytes();
+  for (const auto& store : pool_->stores.all()) {
+    if (pool_->stores.Placeable(*store)) view.lease_limit_bytes += pool_->LeaseLimit(store->index);
+  }
   view.in_progress_puts = pool_->in_progress.size();
   view.pending_removals = static_cast<uint32_t>(pool_->removals.open());
   view.index_bytes = pool_->index.memory_bytes();
@@ -92,6 +117,7 @@ std::vector<StoreView> MasterCore::Stores(MonoTime now) const {
     }
     v.placed_bytes = pool_->in_progress.placed_bytes(store->index);
     v.leased_bytes = pool_->leases.charged_bytes(store->index);
+    v.lease_limit_bytes = pool_->LeaseLimit(store->index);
     v.oldest_age = now - OldestArrival(pool_->index, store->dram(), store->index, kDram, now);
     v.removed_by_cause = store->removed_by_cause;
   }
@@ -103,9 +129,58 @@ std::vector<NamespaceView> MasterCore::Namespaces() const {
   for (uint32_t i = 0; i < pool_->namespaces.size(); ++i) {
     const NamespaceRegistry::Namespace& ns = pool_->namespaces.at(NamespaceIndex(i));
     if (!ns.named && ns.chunk_count == 0) continue;  // removed, and nothing is left of it
-    out.push_back({NamespaceIndex(i), ns.info, ns.chunk_count, ns.payload_bytes});
+    out.push_back({NamespaceIndex(i), ns.info, ns.chunk_count, ns.payload_bytes, ns.counters});
   }
   return out;
+}
+
+PoolNumbers MasterCore::Numbers(MonoTime now) const {
+  PoolNumbers out;
+  out.pool = Pool(now);
+  out.max_chunks = pool_->options.max_chunks;
+  out.namespaces = pool_->namespaces.size();
+  out.sweeps = pool_->sweeps.size();
+  for (const auto& store : pool_->stores.all()) {
+    ++out.stores_by_state[static_cast<size_t>(store->state)];
+    out.placed_bytes += pool_->in_progress.placed_bytes(store->index);
+    if (store->state == StoreState::kDead) continue;
+    for (int t = 0; t < kTierCount; ++t) {
+      const TierState& tier = store->tiers[t];
+      PoolNumbers::Tier& sum = out.tiers[t];
+      sum.capacity_bytes += tier.capacity_bytes;
+      sum.used_bytes += tier.used_bytes();
+      sum.chunks += tier.chunks;
+      sum.evicting_bytes += tier.evicting_bytes;
+    }
+  }
+  return out;
+}
+
+bool MasterCore::NamespacesFrom(uint32_t* next, size_t max, NamespaceView* others,
+                                std::vector<NamespaceView>* out) const {
+  const uint32_t end =
+      std::min<uint32_t>(static_cast<uint32_t>(pool_->namespaces.size()), *next + kSliceKeys);
+  for (; *next < end; ++*next) {
+    const NamespaceRegistry::Namespace& ns = pool_->namespaces.at(NamespaceIndex(*next));
+    if (!ns.named && ns.chunk_count == 0) continue;
+    if (out->size() < max) {
+      NamespaceView& view = out->emplace_back();
+      view.index = NamespaceIndex(*next);
+      view.info.set_name(ns.info.name());
+      view.chunk_count = ns.chunk_count;
+      view.payload_bytes = ns.payload_bytes;
+      view.counters = ns.counters;
+      continue;
+    }
+    others->chunk_count += ns.chunk_count;
+    others->payload_bytes += ns.payload_bytes;
+    others->counters.lookup_keys += ns.counters.lookup_keys;
+    others->counters.lookup_hits += ns.counters.lookup_hits;
+    others->counters.put_chunks += ns.counters.put_chunks;
+    others->counters.put_bytes += ns.counters.put_bytes;
+    others->counters.evicted_chunks += ns.counters.evicted_chunks;
+  }
+  return *next < pool_->namespaces.size();
 }
 
 void MasterCore::ListChunks(NamespaceIndex ns, uint64_t* page, uint32_t limit, MonoTime now,
@@ -133,6 +208,27 @@ absl::StatusOr<ChunkView> MasterCore::StatChunk(NamespaceIndex ns, const KeyId& 
 
 NamespaceIndex MasterCore::FindNamespace(std::string_view tenant, std::string_view name) const {
   return pool_->namespaces.FindByName(tenant, name);
+}
+
+bool MasterCore::InSession(SessionId session) const {
+  const auto it = pool_->sessions.find(session);
+  return it != pool_->sessions.end() && !it->second->ended();
+}
+
+absl::StatusOr<MasterCore::Commanded> MasterCore::QueueSegmentCommand(
+    std::string_view name, const wire::SegmentCommand& command) {
+  CISTERN_ASSIGN_OR_RETURN(Store* const store, FindStore(*pool_, name));
+  SessionCore* const session = pool_->SessionOf(*store);
+  if (session == nullptr || session->ended()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("store ", store->name, " is not in session with the master"));
+  }
+  if (!session->CanCommand()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("store ", store->name, " has not taken earlier commands yet; try again"));
+  }
+  session->QueueSegmentCommand(*pool_, command);
+  return Commanded{session->id(), store->name};
 }
 
 MasterCore::Evicted MasterCore::EvictSlice(NamespaceIndex ns, uint64_t max_bytes, uint64_t* page,
@@ -188,7 +284,12 @@ MasterCore::Evicted MasterCore::EvictSlice(NamespaceIndex ns, uint64_t max_bytes
 }
 
 absl::StatusOr<uint64_t> MasterCore::RemoveNamespace(std::string_view name) {
-  CISTERN_ASSIGN_OR_RETURN(const NamespaceIndex index, pool_->namespaces.Remove("", name));
+  const auto& stores = pool_->stores.all();
+  const bool some_away = std::any_of(stores.begin(), stores.end(), [this](const auto& store) {
+    return pool_->SessionOf(*store) == nullptr;
+  });
+  CISTERN_ASSIGN_OR_RETURN(const NamespaceIndex index,
+                           pool_->namespaces.Remove("", name, /*remember=*/some_away));
   const NamespaceRegistry::Namespace& ns = pool_->namespaces.at(index);
   for (auto& [id, session] : pool_->sessions) session->QueueDropNamespace(*pool_, ns.id);
   return ns.chunk_count;

@@ -80,13 +80,11 @@ absl::StatusOr<Requests> RequestsFor(MasterCore& core, const admin::RemoveChunks
   }
   Requests requests;
   if (request.all_in_pool()) {
-    for (const NamespaceView& view : core.Namespaces()) {
-      if (view.chunk_count == 0) continue;
-      CISTERN_ASSIGN_OR_RETURN(wire::RemoveRequest all,
-                               RequestFor(core, view.info.id(), request.force()));
-      all.set_all(true);
-      requests.push_back(std::move(all));
-    }
+    wire::RemoveRequest all;
+    all.set_all(true);
+    all.set_whole_pool(true);
+    all.set_force(request.force());
+    requests.push_back(std::move(all));
     return requests;
   }
   CISTERN_ASSIGN_OR_RETURN(const NamespaceView view, FindByName(core, request.namespace_name()));
@@ -120,6 +118,7 @@ struct Batch {
     if (reply.statuses().empty()) {  // a whole namespace
       sum.set_removed(sum.removed() + reply.removed_count());
       sum.set_refused(sum.refused() + reply.refused_count());
+      sum.set_unreachable(sum.unreachable() + reply.unreachable_count());
       if (!complete) sum.set_pending(sum.pending() + 1);
     }
     for (const char c : reply.statuses()) {
@@ -184,7 +183,7 @@ void AdminRemovals::RemoveNamespace(const admin::RemoveNamespaceRequest& request
   all->set_all(true);
   driver_.Remove(std::make_unique<Removal>(
       *std::move(all), deadline,
-      [this, name = request.name(), done = std::move(done)](
+      [this, name = request.name(), force = request.force(), done = std::move(done)](
           absl::Status status, wire::RemoveReply& reply, bool complete) mutable {
         const admin::RemoveNamespaceReply none;
         if (!status.ok()) return done(status, none);
@@ -193,6 +192,14 @@ void AdminRemovals::RemoveNamespace(const admin::RemoveNamespaceRequest& request
                           reply.refused_count(), " chunks of '", name,
                           "' are leased or pinned: wait for their leases, or force it")),
                       none);
+        }
+        if (reply.unreachable_count() > 0 && !force) {
+          return done(
+              absl::FailedPreconditionError(absl::StrCat(
+                  reply.unreachable_count(), " chunks of '", name,
+                  "' are in stores that are away, the rest is gone: repeat the command when "
+                  "they are back, or force it and they go as soon as they are")),
+              none);
         }
         if (!complete) {
           return done(absl::DeadlineExceededError(

@@ -26,8 +26,9 @@ class AdminRemovals {
   using ChunksDone = absl::AnyInvocable<void(absl::Status, const admin::RemoveChunksReply&)>;
   void RemoveChunks(const admin::RemoveChunksRequest& request, MonoTime deadline, ChunksDone done);
 
-  // FailedPrecondition: chunks are leased or pinned, and it was not forced; the rest is gone, the
-  // name stays. DeadlineExceeded: not all stores have reported; the name stays, repeat it.
+  // FailedPrecondition: chunks are leased or pinned, or in stores that are away, and it was not
+  // forced; the rest is gone, the name stays. DeadlineExceeded: not all stores have reported; the
+  // name stays, repeat it.
   using NamespaceDone = absl::AnyInvocable<void(absl::Status, const admin::RemoveNamespaceReply&)>;
   void RemoveNamespace(const admin::RemoveNamespaceRequest& request, MonoTime deadline,
                        NamespaceDone done);

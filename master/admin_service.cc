@@ -53,11 +53,13 @@ std::string AdminAuthorization(std::string_view token, const PoolId& pool_id) {
                                      reinterpret_cast<const char*>(mac.data()), mac.size())));
 }
 
-AdminService::AdminService(Options options, CoreDriver& driver, RocksStateStore& state)
+AdminService::AdminService(Options options, CoreDriver& driver, RocksStateStore& state,
+                           SegmentCommands& segment_commands)
     : options_(std::move(options)),
       authorization_(options_.token.empty() ? ""
                                             : AdminAuthorization(options_.token, options_.pool_id)),
       driver_(driver),
+      segment_commands_(segment_commands),
       removals_(driver, state) {}
 
 absl::Status AdminService::Authorise(const Context& context) const {
@@ -104,6 +106,7 @@ AdminService::Reactor* AdminService::Stats(Context* context, const admin::StatsR
     FormatPool(pool, stores, reply->mutable_pool());
     for (const StoreView& store : stores) FormatStore(store, reply->add_stores());
     for (const NamespaceView& ns : namespaces) FormatNamespace(ns, reply->add_namespaces());
+    FormatHoldTimes(driver_.hold_times(), reply->mutable_pool());
     reply->mutable_pool()->set_pool_id(options_.pool_id.ToHex());
     reply->mutable_pool()->set_software_version(options_.software_version);
     reply->mutable_pool()->set_build_mode(options_.build_mode);
@@ -121,11 +124,59 @@ AdminService::Reactor* AdminService::Segments(Context* context, const admin::Seg
         driver_.With([](MasterCore& core, MonoTime now) { return core.Stores(now); });
     for (const StoreView& store : stores) {
       for (const wire::SegmentInfo& segment : store.segments) {
-        FormatSegment(store, segment, reply->add_segments());
+        FormatSegment(store.name, segment, reply->add_segments());
       }
     }
     return absl::OkStatus();
   });
+}
+
+AdminService::Reactor* AdminService::MountSegment(Context* context,
+                                                  const admin::MountSegmentRequest* request,
+                                                  admin::MountSegmentReply* reply) {
+  Reactor* reactor = context->DefaultReactor();
+  if (absl::Status status = Authorise(*context); !status.ok()) {
+    reactor->Finish(ToGrpc(status));
+    return reactor;
+  }
+  wire::SegmentCommand command;
+  command.mutable_mount()->set_bytes(request->bytes());
+  command.mutable_mount()->set_name(request->name());
+  command.mutable_mount()->set_kind(request->kind());
+  command.mutable_mount()->set_huge_pages(request->huge_pages());
+  segment_commands_.Send(
+      request->store(), std::move(command), Deadline(*context),
+      [reactor, reply](absl::Status status, const SegmentCommands::Answer& answer) {
+        FormatSegment(answer.store, answer.done.segment(), reply->mutable_segment());
+        reactor->Finish(ToGrpc(status));
+      });
+  return reactor;
+}
+
+AdminService::Reactor* AdminService::UnmountSegment(Context* context,
+                                                    const admin::UnmountSegmentRequest* request,
+                                                    admin::UnmountSegmentReply* reply) {
+  Reactor* reactor = context->DefaultReactor();
+  if (absl::Status status = Authorise(*context); !status.ok()) {
+    reactor->Finish(ToGrpc(status));
+    return reactor;
+  }
+  wire::SegmentCommand command;
+  command.mutable_unmount()->set_segment(request->segment());
+  command.mutable_unmount()->set_cancel(request->cancel());
+  segment_commands_.Send(
+      request->store(), std::move(command), Deadline(*context),
+      [reactor, reply](absl::Status status, const SegmentCommands::Answer& answer) {
+        FormatSegment(answer.store, answer.done.segment(), reply->mutable_segment());
+        reply->set_evicted_chunks(answer.done.evicted_chunks());
+        reply->set_evicted_bytes(answer.done.evicted_bytes());
+        // The store's word that it goes on is no error; without a word nothing is known.
+        reply->set_pending(answer.done.code() ==
+                           static_cast<uint32_t>(absl::StatusCode::kDeadlineExceeded));
+        if (reply->pending()) status = absl::OkStatus();
+        reactor->Finish(ToGrpc(status));
+      });
+  return reactor;
 }
 
 AdminService::Reactor* AdminService::ListChunks(Context* context,

@@ -13,6 +13,7 @@
 #include "base/mutex.h"
 #include "master/admin_removals.h"
 #include "master/core_driver.h"
+#include "master/segment_commands.h"
 #include "master/state_store_rocksdb.h"
 #include "proto/admin.grpc.pb.h"
 
@@ -39,7 +40,8 @@ class AdminService final : public admin::Admin::CallbackService {
     absl::Duration max_evict_wait = absl::Seconds(5);
     std::function<uint64_t()> client_connections;
   };
-  AdminService(Options options, CoreDriver& driver, RocksStateStore& state);
+  AdminService(Options options, CoreDriver& driver, RocksStateStore& state,
+               SegmentCommands& segment_commands);
 
   // Ends the Evict calls whose stores have reported or whose time has come. Every 100 ms or so.
   void Sweep();
@@ -52,6 +54,10 @@ class AdminService final : public admin::Admin::CallbackService {
                  admin::StatsReply* reply) override;
   Reactor* Segments(Context* context, const admin::SegmentsRequest* request,
                     admin::SegmentsReply* reply) override;
+  Reactor* MountSegment(Context* context, const admin::MountSegmentRequest* request,
+                        admin::MountSegmentReply* reply) override;
+  Reactor* UnmountSegment(Context* context, const admin::UnmountSegmentRequest* request,
+                          admin::UnmountSegmentReply* reply) override;
   Reactor* ListChunks(Context* context, const admin::ListChunksRequest* request,
                       admin::ListChunksReply* reply) override;
   Reactor* StatChunk(Context* context, const admin::StatChunkRequest* request,
@@ -88,6 +94,7 @@ class AdminService final : public admin::Admin::CallbackService {
   const Options options_;
   const std::string authorization_;  // empty = everybody may
   CoreDriver& driver_;
+  SegmentCommands& segment_commands_;
   AdminRemovals removals_;
 
   Mutex mutex_;

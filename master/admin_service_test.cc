@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
@@ -107,6 +108,132 @@ TEST_F(AdminServiceTest, SegmentsAreListed) {
   EXPECT_EQ(reply.segments(0).store(), "store-a");
   EXPECT_EQ(reply.segments(0).tier(), "dram");
   EXPECT_EQ(reply.segments(0).bytes(), uint64_t{1} << 30);
+}
+
+// An order to a store, and its answer, while another thread waits for the call's end.
+class SegmentOrdersTest : public AdminServiceTest {
+ protected:
+  ~SegmentOrdersTest() override {
+    if (caller_.joinable()) caller_.join();
+  }
+  void StartUnmount(absl::Duration timeout = absl::Seconds(20),
+                    const std::string& store = "store-a") {
+    admin::UnmountSegmentRequest request;
+    request.set_store(store);
+    request.set_segment("extra");
+    caller_ = std::thread([this, request, timeout] {
+      status_ =
+          Ask(&admin::Admin::Stub::UnmountSegment, request, &unmounted_, std::string(), timeout);
+    });
+  }
+  // The order that the store has got.
+  wire::SegmentCommand Order() {
+    EXPECT_TRUE(Eventually([&] { return !store_->segment_commands().empty(); }));
+    return store_->segment_commands().at(0);
+  }
+  void AnswerOrder(uint64_t command, absl::StatusCode code, const std::string& message) {
+    wire::StoreMessage out;
+    out.mutable_segment_done()->set_command(command);
+    out.mutable_segment_done()->set_code(static_cast<uint32_t>(code));
+    out.mutable_segment_done()->set_message(message);
+    out.mutable_segment_done()->mutable_segment()->set_name("extra");
+    out.mutable_segment_done()->set_evicted_chunks(12);
+    store_->SendRaw(out);
+  }
+  grpc::StatusCode Join() {
+    caller_.join();
+    return status_.error_code();
+  }
+
+  std::thread caller_;
+  grpc::Status status_;
+  admin::UnmountSegmentReply unmounted_;
+};
+
+TEST_F(SegmentOrdersTest, OrderReachesTheStoreAndItsAnswerTheCaller) {
+  Fill(1);
+  StartUnmount();
+  const wire::SegmentCommand order = Order();
+  EXPECT_EQ(order.unmount().segment(), "extra");
+  EXPECT_EQ(order.epoch(), 1u);
+  EXPECT_GT(order.deadline_ms(), 5'000u);
+  EXPECT_LT(order.deadline_ms(), 20'000u);
+  AnswerOrder(order.command() + 1, absl::StatusCode::kOk, "");  // nobody asked
+  AnswerOrder(order.command(), absl::StatusCode::kOk, "");
+  EXPECT_EQ(Join(), grpc::StatusCode::OK) << status_.error_message();
+  EXPECT_EQ(unmounted_.segment().store(), "store-a");
+  EXPECT_EQ(unmounted_.segment().name(), "extra");
+  EXPECT_EQ(unmounted_.evicted_chunks(), 12u);
+  EXPECT_FALSE(unmounted_.pending());
+}
+
+TEST_F(SegmentOrdersTest, StoresRefusalIsToldWithItsName) {
+  Fill(1);
+  StartUnmount();
+  AnswerOrder(Order().command(), absl::StatusCode::kFailedPrecondition, "it is the last");
+  EXPECT_EQ(Join(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(status_.error_message(), "store store-a: it is the last");
+}
+
+TEST_F(SegmentOrdersTest, UnmountThatGoesOnIsNoError) {
+  Fill(1);
+  StartUnmount();
+  AnswerOrder(Order().command(), absl::StatusCode::kDeadlineExceeded, "still being read");
+  EXPECT_EQ(Join(), grpc::StatusCode::OK);
+  EXPECT_TRUE(unmounted_.pending());
+}
+
+TEST_F(SegmentOrdersTest, SilentStoreEndsTheCallInTime) {
+  Fill(1);
+  StartUnmount(absl::Seconds(1));
+  EXPECT_EQ(Join(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  // Its late answer is nobody's; the session goes on.
+  AnswerOrder(Order().command(), absl::StatusCode::kOk, "");
+  store_->Commit(0, Ids(5, 1), kChunk);
+  EXPECT_TRUE(Eventually([&] { return client_->Present(Ids(5, 1)) == 1; }));
+}
+
+TEST_F(SegmentOrdersTest, StoreThatGoesEndsTheCallAtOnce) {
+  Fill(1);
+  StartUnmount(absl::Seconds(60));
+  Order();
+  store_->Disconnect();
+  EXPECT_EQ(Join(), grpc::StatusCode::ABORTED);
+  EXPECT_NE(status_.error_message().find("store-a"), std::string::npos);
+}
+
+TEST_F(SegmentOrdersTest, StoppingMasterEndsTheCall) {
+  Fill(1);
+  StartUnmount(absl::Seconds(60));
+  Order();
+  daemon_->Stop();
+  EXPECT_EQ(Join(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(SegmentOrdersTest, UnknownAbsentAndAmbiguousStoresAreRefused) {
+  Fill(1);
+  StartUnmount(absl::Seconds(20), "nobody");
+  EXPECT_EQ(Join(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_NE(status_.error_message().find("store-a"), std::string::npos) << "says who there is";
+  // By number, and by id.
+  for (const std::string& name : {std::string("0"), StoreOptions().store_id.ToHex()}) {
+    const size_t before = store_->segment_commands().size();
+    StartUnmount(absl::Seconds(20), name);
+    ASSERT_TRUE(Eventually([&] { return store_->segment_commands().size() > before; })) << name;
+    AnswerOrder(store_->segment_commands().back().command(), absl::StatusCode::kOk, "");
+    EXPECT_EQ(Join(), grpc::StatusCode::OK) << name;
+  }
+  ScriptedStore::Options twin = StoreOptions('b');
+  twin.name = "store-a";
+  ScriptedStore other(twin);
+  ASSERT_TRUE(other.Connect().ok());
+  StartUnmount();
+  EXPECT_EQ(Join(), grpc::StatusCode::INVALID_ARGUMENT);
+  other.Disconnect();
+  store_->Disconnect();
+  ASSERT_TRUE(Eventually([&] { return Stats().stores(0).state() == "dead"; }));
+  StartUnmount(absl::Seconds(20), "0");
+  EXPECT_EQ(Join(), grpc::StatusCode::FAILED_PRECONDITION);
 }
 
 TEST_F(AdminServiceTest, ListIsPagedAndComplete) {

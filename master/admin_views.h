@@ -2,6 +2,7 @@
 #ifndef CISTERN_MASTER_ADMIN_VIEWS_H_
 #define CISTERN_MASTER_ADMIN_VIEWS_H_
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,6 +14,24 @@
 
 namespace cistern::master {
 
+// Why a chunk got no store.
+enum class PlaceRefusal : uint8_t {
+  kNoStore = 0,    // none serves with room
+  kNoRoom = 1,     // what the stores hold cannot go yet: leased, pinned, just placed
+  kTableFull = 2,  // too many chunks are being put at once
+};
+inline constexpr int kPlaceRefusals = 3;
+const char* PlaceRefusalName(PlaceRefusal refusal);
+
+// Running totals of one namespace.
+struct NamespaceCounters {
+  uint64_t lookup_keys = 0;
+  uint64_t lookup_hits = 0;
+  uint64_t put_chunks = 0;  // reported by stores as put, not found again by a snapshot
+  uint64_t put_bytes = 0;
+  uint64_t evicted_chunks = 0;
+};
+
 // Running totals of the clients' calls.
 struct PoolCounters {
   uint64_t lookups = 0;
@@ -23,13 +42,20 @@ struct PoolCounters {
   uint64_t miss_dead_store = 0;  // only replica on a store that is not serving
   uint64_t exists_calls = 0;
   uint64_t places = 0;
+  uint64_t place_placed = 0;
   uint64_t place_present = 0;
   uint64_t place_in_progress = 0;
   uint64_t place_refused = 0;
+  std::array<uint64_t, kPlaceRefusals> place_refused_by = {};  // index = PlaceRefusal
   uint64_t removes = 0;
   uint64_t lease_refused = 0;  // lookups whose lease was cut short or refused by the share
   uint64_t records_applied = 0;
   uint64_t records_refused = 0;  // index full, too many replicas, nonsense
+  uint64_t stale_mutable = 0;    // older copies of mutable chunks that stores were told to drop
+  uint64_t sessions_opened = 0;
+  uint64_t sessions_closed = 0;
+  uint64_t snapshots_begun = 0;
+  uint64_t snapshots_completed = 0;
   std::vector<uint64_t> removed_by_cause = std::vector<uint64_t>(16);  // index = wire::Cause
 };
 
@@ -40,6 +66,7 @@ struct PoolView {
   uint64_t payload_bytes = 0;
   uint32_t active_leases = 0;
   uint64_t leased_bytes = 0;
+  uint64_t lease_limit_bytes = 0;  // of the stores that serve
   uint32_t in_progress_puts = 0;
   uint32_t pending_removals = 0;
   uint64_t index_bytes = 0;  // memory of index and rings
@@ -69,6 +96,7 @@ struct StoreView {
   uint64_t placed_bytes = 0;     // placed, not yet reported
   uint64_t evicting_bytes = 0;   // commanded, not yet reported
   uint64_t leased_bytes = 0;
+  uint64_t lease_limit_bytes = 0;
   absl::Duration oldest_age;  // of its DRAM ring's oldest entry
   std::vector<uint64_t> removed_by_cause;
 };
@@ -78,6 +106,24 @@ struct NamespaceView {
   wire::NamespaceInfo info;
   uint64_t chunk_count = 0;
   uint64_t payload_bytes = 0;
+  NamespaceCounters counters;
+};
+
+// The whole pool in numbers, for metrics: cheap to take (no names, no messages).
+struct PoolNumbers {
+  PoolView pool;
+  struct Tier {
+    uint64_t capacity_bytes = 0;
+    uint64_t used_bytes = 0;  // extents, as the index has it
+    uint64_t chunks = 0;
+    uint64_t evicting_bytes = 0;
+  };
+  std::array<Tier, kTierCount> tiers;
+  std::array<uint64_t, 4> stores_by_state = {};  // index = StoreState
+  uint64_t placed_bytes = 0;
+  uint64_t max_chunks = 0;
+  uint64_t namespaces = 0;  // numbers given out, those of removed ones too
+  uint64_t sweeps = 0;      // passes over the index that wait or run
 };
 
 struct ChunkView {

@@ -12,7 +12,11 @@ void FinishSweep(PoolState& pool, Store& store, SweepJob::Kind kind) {
   store.sweeping = false;
   store.parity_clean = true;
   store.hide_unmarked = false;
-  if (kind == SweepJob::Kind::kForget) store.forgotten = true;
+  if (kind == SweepJob::Kind::kForget) {
+    store.forgotten = true;
+    // What was written anew meanwhile is not known any more.
+    Distrust(store, pool.MutationsEnd());
+  }
   pool.stores.Publish(store);
   pool.stores.TouchDirectory();
 }

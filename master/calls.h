@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/columns.h"
 #include "base/ids.h"
+#include "master/admin_views.h"
 #include "master/evictor.h"
 #include "master/lease_table.h"
 #include "master/placement.h"
@@ -144,12 +145,14 @@ class PlaceCall {
   bool Start(PoolState& pool);
   void FindSlice(PoolState& pool, MonoTime now);
   bool SetPresent(PoolState& pool, size_t chunk, EntryIndex entry, MonoTime now);
+  // Mutable namespaces: a chunk stays in the store that has it. False: none with a session has it.
+  bool StayInStore(PoolState& pool, size_t chunk, EntryIndex entry, MonoTime now);
   void Decide(PoolState& pool, MonoTime now);
   void AssignSlice(PoolState& pool, MonoTime now);
   void Assign(PoolState& pool, size_t chunk, MonoTime now);
   StoreIndex NextStore(PoolState& pool, uint64_t bytes, MonoTime now);
   StoreIndex RoomiestStore(PoolState& pool, uint64_t bytes);
-  void Refuse(PoolState& pool, size_t chunk, std::string_view why);
+  void Refuse(PoolState& pool, size_t chunk, PlaceRefusal reason, std::string_view why);
   void Finish(PoolState& pool, MonoTime now);
   void SetStore(size_t chunk, StoreIndex store);
 
@@ -162,6 +165,8 @@ class PlaceCall {
   OperationId operation_;
   BootId host_;
   NamespaceIndex ns_;
+  bool mutable_ = false;
+  std::vector<StoreIndex> staying_;  // stores that chunks stay in, each once
   bool started_ = false;
   bool decided_ = false;
   size_t next_find_ = 0;
@@ -175,9 +180,13 @@ class PlaceCall {
   uint64_t no_room_for_ = ~uint64_t{0};  // no store had room for so many bytes
 };
 
-// Removal, by key or of a whole namespace. Step queues the commands; when it is over ticket() names
-// what the stores still have to report. The caller waits until TakeFinishedRemovals names it or the
+// Removal, by key or of everything. Step queues the commands; when it is over ticket() names what
+// the stores still have to report. The caller waits until TakeFinishedRemovals names it or the
 // deadline comes, then calls FinishStep until it returns true.
+//
+// A put that was acknowledged before the call is removed, also when its record is not here yet:
+// the stores that may know more are asked for their records first (a fence), all of them where
+// everything is to go, and those that absent keys were placed in.
 class RemoveCall {
  public:
   RemoveCall(const wire::RemoveRequest& request, wire::RemoveReply* reply)
@@ -197,7 +206,12 @@ class RemoveCall {
   // What becomes of one chunk: a final status, or CHUNK_IN_PROGRESS when its stores were told.
   wire::ChunkStatus RemoveChunk(PoolState& pool, EntryIndex entry, MonoTime now);
   bool StepKeys(PoolState& pool, MonoTime now);
-  bool StepNamespace(PoolState& pool, MonoTime now);
+  // The keys that were absent but placed, once their stores have told all.
+  bool StepLate(PoolState& pool, MonoTime now);
+  bool StepAll(PoolState& pool, MonoTime now);
+  void AddFence(PoolState& pool, SessionId session);
+  // True when no fence is open any more; a session that has ended has nothing to tell.
+  bool FencesPassed(PoolState& pool);
   void Flush(PoolState& pool);
 
   const wire::RemoveRequest& request_;
@@ -210,9 +224,17 @@ class RemoveCall {
   size_t next_chunk_ = 0;
   uint32_t next_entry_ = 0;
   size_t next_finish_ = 0;
+  std::vector<uint32_t> late_;  // chunks
+  size_t next_late_ = 0;
+  struct OpenFence {
+    SessionId session;
+    uint64_t number = 0;
+  };
+  std::vector<OpenFence> fences_;
   uint64_t told_ = 0;
   bool started_ = false;
   bool blocked_ = false;
+  bool away_ = false;  // a replica of the last chunk is in a store without a session
   // Victims of this step, by store, until they are queued as commands.
   struct StoreVictims {
     StoreIndex store;

@@ -1,9 +1,30 @@
 #include "master/core_driver.h"
 
+#include "base/fault.h"
+
 namespace cistern::master {
 
 CoreDriver::CoreDriver(Options options, StateStore& state, Clock& clock)
     : clock_(clock), core_(std::move(options.core), state), removals_(options.max_removals) {}
+
+// The time is read under the lock: what waited for it is not held up by itself.
+CoreDriver::CoreLock::CoreLock(CoreDriver& driver)
+    : driver_((driver.mutex_.Lock(), driver)),
+      begin_(driver.clock_.Mono()),
+      measure_cpu_(CISTERN_FAULT("master.core.measure_cpu")) {
+  if (measure_cpu_) cpu_ = ThreadCpuTime();
+}
+
+CoreDriver::CoreLock::~CoreLock() {
+  if (measure_cpu_) driver_.hold_times_.AddCpu(ThreadCpuTime() - cpu_);
+  driver_.hold_times_.Add(driver_.clock_.Mono() - begin_);
+  driver_.mutex_.Unlock();
+}
+
+HoldTimes CoreDriver::hold_times() {
+  MutexLock lock(mutex_);
+  return hold_times_;
+}
 
 void CoreDriver::Remove(std::unique_ptr<Removal> removal) {
   absl::Status status = removal->call.Prepare();
@@ -24,8 +45,8 @@ void CoreDriver::Advance(std::unique_ptr<Removal> removal) {
   bool stopping = false;
   bool over = false;
   while (!over && !stopping) {
-    MutexLock lock(mutex_);
-    over = call.Step(core_, clock_.Mono());
+    CoreLock lock(*this);
+    over = call.Step(core_, lock.begin());
     stopping = closed_;
     if (stopping) continue;
     // Registered before the lock is free: the records may come at once.
@@ -40,7 +61,7 @@ void CoreDriver::Advance(std::unique_ptr<Removal> removal) {
 void CoreDriver::End(std::unique_ptr<Removal> removal, bool in_time) {
   bool over = false;
   while (!over) {
-    MutexLock lock(mutex_);
+    CoreLock lock(*this);
     over = removal->call.FinishStep(core_, in_time);
   }
   removal->done(removal->call.status(), removal->reply, in_time);
@@ -101,7 +122,7 @@ void CoreDriver::DeliverTo(SessionId session) {
 void CoreDriver::EndFinishedRemovals() {
   RemovalTable::Removals finished;
   {
-    MutexLock lock(mutex_);
+    CoreLock lock(*this);
     for (const RemovalTicket ticket : core_.TakeFinishedRemovals()) {
       if (auto removal = removals_.TakeWaiting(ticket)) finished.push_back(std::move(removal));
     }

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "master/hold_times.h"
 #include "master/master_core.h"
 #include "master/removal_table.h"
 
@@ -47,8 +48,8 @@ class CoreDriver {
   // Returns fn(core, now).
   template <typename Fn>
   auto With(Fn&& fn) {
-    MutexLock lock(mutex_);
-    return std::forward<Fn>(fn)(core_, clock_.Mono());
+    CoreLock lock(*this);
+    return std::forward<Fn>(fn)(core_, lock.begin());
   }
   // Runs one of the core's sliced calls (calls.h, session_call.h) to its end.
   template <typename Call>
@@ -68,12 +69,31 @@ class CoreDriver {
   void Dispatch();
   // The same for what a store's own message can have caused: of messages only those to itself.
   void DispatchTo(SessionId session);
+  // How long the lock was held so far. The threads' own time is measured while the fault point
+  // "master.core.measure_cpu" is armed: it takes two system calls each time.
+  HoldTimes hold_times() ABSL_LOCKS_EXCLUDED(mutex_);
   // Goes on with the removals that were blocked, and ends those whose time has come. Periodically.
   void StepRemovals();
   // Ends all removals, and refuses further ones: the daemon stops.
   void Close();
 
  private:
+  // Holds the lock, and notes for how long.
+  class ABSL_SCOPED_LOCKABLE CoreLock {
+   public:
+    explicit CoreLock(CoreDriver& driver) ABSL_EXCLUSIVE_LOCK_FUNCTION(driver.mutex_);
+    ~CoreLock() ABSL_UNLOCK_FUNCTION();
+    CoreLock(const CoreLock&) = delete;
+    CoreLock& operator=(const CoreLock&) = delete;
+    MonoTime begin() const { return begin_; }
+
+   private:
+    CoreDriver& driver_;
+    const MonoTime begin_;
+    const bool measure_cpu_;
+    absl::Duration cpu_;
+  };
+
   // Steps a removal until it waits, is blocked, or ends.
   void Advance(std::unique_ptr<Removal> removal);
   // Writes the outcome of what was waited for, and answers.
@@ -92,6 +112,7 @@ class CoreDriver {
   SessionOutput* output_ = nullptr;
 
   Mutex mutex_;
+  HoldTimes hold_times_ ABSL_GUARDED_BY(mutex_);
   MasterCore core_ ABSL_GUARDED_BY(mutex_);
   RemovalTable removals_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

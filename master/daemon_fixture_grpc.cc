@@ -136,7 +136,9 @@ DaemonTest::~DaemonTest() {
 config::MasterConfig DaemonTest::Config() const {
   config::MasterConfig config;
   const auto loaded = LoadConfig(
-      "", "test", {{"data_dir", dir_ + "/data"}, {"data_port", "0"}, {"grpc_port", "0"}}, &config);
+      "", "test",
+      {{"data_dir", dir_ + "/data"}, {"data_port", "0"}, {"grpc_port", "0"}, {"http_port", "0"}},
+      &config);
   EXPECT_TRUE(loaded.ok()) << loaded.status();
   return config;
 }

@@ -22,10 +22,11 @@ void CountEvicting(TierState& tier, uint32_t length) {
   ++tier.evicting_chunks;
 }
 
-}  // namespace
-
-std::vector<Victim> SelectVictims(Index& index, TierState& tier, StoreIndex store, TierMask mask,
-                                  uint64_t bytes, uint64_t chunks, MonoTime now) {
+// See SelectVictims. What is in `placed` (may be null) is being replaced: room for its new bytes is
+// not to be had from the old ones, which stay if the replace comes to nothing.
+std::vector<Victim> Select(Index& index, TierState& tier, StoreIndex store, TierMask mask,
+                           uint64_t bytes, uint64_t chunks, MonoTime now,
+                           const InProgressTable* placed) {
   std::vector<Victim> victims;
   const uint32_t now_tick = LeaseTable::TickOf(now);
   const uint64_t mean = std::max<uint64_t>(tier.mean_chunk_bytes(), 1);
@@ -44,12 +45,23 @@ std::vector<Victim> SelectVictims(Index& index, TierState& tier, StoreIndex stor
       tier.ring.PushYoung(item.entry, item.version_low, now);
       continue;
     }
+    if (placed != nullptr && placed->Find({entry.id, entry.shard()}, now) != nullptr) {
+      tier.ring.PushYoung(item.entry, item.version_low, now);
+      continue;
+    }
     const_cast<ReplicaSlot*>(slot)->set_evicting(slot->evicting() | mask);
     CountEvicting(tier, entry.length);
     got_bytes += ExtentBytesFor(entry.length);
     victims.push_back(Victim{item.entry, slot->version(), mask});
   }
   return victims;
+}
+
+}  // namespace
+
+std::vector<Victim> SelectVictims(Index& index, TierState& tier, StoreIndex store, TierMask mask,
+                                  uint64_t bytes, uint64_t chunks, MonoTime now) {
+  return Select(index, tier, store, mask, bytes, chunks, now, nullptr);
 }
 
 Victim MarkVictim(Index& index, Store& store, EntryIndex entry, TierMask tiers) {
@@ -94,7 +106,8 @@ size_t EvictToWatermark(PoolState& pool, Store& store, MonoTime now) {
     const uint64_t chunks = over(pool.ProjectedChunks(store, t), tier.header_count);
     if (bytes == 0 && chunks == 0) continue;
     const TierMask mask = static_cast<TierMask>(1 << t);
-    const auto victims = SelectVictims(pool.index, tier, store.index, mask, bytes, chunks, now);
+    const auto victims =
+        Select(pool.index, tier, store.index, mask, bytes, chunks, now, &pool.in_progress);
     session->QueueEvict(pool, victims, mask, wire::CAUSE_EVICT_WATERMARK);
     told += victims.size();
   }
@@ -107,7 +120,8 @@ uint64_t EvictBytes(PoolState& pool, Store& store, TierMask mask, uint64_t bytes
   if (session == nullptr || !session->CanCommand()) return 0;
   TierState& tier = store.tiers[TierNumber(mask)];
   const uint64_t before = tier.evicting_bytes;
-  const auto victims = SelectVictims(pool.index, tier, store.index, mask, bytes, 0, now);
+  const auto victims =
+      Select(pool.index, tier, store.index, mask, bytes, 0, now, &pool.in_progress);
   session->QueueEvict(pool, victims, mask, cause);
   return tier.evicting_bytes - before;
 }

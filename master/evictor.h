@@ -25,7 +25,7 @@ struct Victim {
 };
 
 // At most this many victims a call, so that the lock is not held for long: the caller comes back.
-inline constexpr uint32_t kMaxVictims = 256;
+inline constexpr uint32_t kMaxVictims = 128;
 
 // Takes the oldest of a tier's ring that may go, until they make up `bytes` and `chunks` or
 // kMaxVictims. Touched ones (the bit is then cleared), leased and pinned ones go back to the young

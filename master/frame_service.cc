@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/fault.h"
 #include "proto/master.pb.h"
 
 namespace cistern::master {
@@ -41,16 +42,17 @@ void FrameService::OnConnected(transport::ServerConnection& connection) {
 }
 
 void FrameService::OnRequest(Call call) {
+  (void)CISTERN_FAULT("master.request");
   switch (call->type()) {
     case FrameType::kLookup:
       return Batch<LookupCall, wire::LookupRequest, wire::LookupReply>(
-          std::move(call), FrameType::kLookupReply, /*dispatch=*/false);
+          std::move(call), FrameType::kLookupReply, /*dispatch=*/false, "master.lookup.decided");
     case FrameType::kExists:
       return Batch<ExistsCall, wire::ExistsRequest, wire::ExistsReply>(
-          std::move(call), FrameType::kExistsReply, /*dispatch=*/false);
+          std::move(call), FrameType::kExistsReply, /*dispatch=*/false, "master.exists.decided");
     case FrameType::kPlace:
       return Batch<PlaceCall, wire::PlaceRequest, wire::PlaceReply>(
-          std::move(call), FrameType::kPlaceReply, /*dispatch=*/true);
+          std::move(call), FrameType::kPlaceReply, /*dispatch=*/true, "master.place.decided");
     case FrameType::kRemove:
       return OnRemove(std::move(call));
     case FrameType::kRelease:
@@ -106,7 +108,7 @@ bool FrameService::ParseBound(ServerCall& call, Request* request) const {
 // The messages are kept per loop thread, so that their columns' memory serves call after call. The
 // answer is serialised before Reply, which may already read the next request on this thread.
 template <typename BatchCall, typename Request, typename Reply>
-void FrameService::Batch(Call call, FrameType answer, bool dispatch) {
+void FrameService::Batch(Call call, FrameType answer, bool dispatch, std::string_view decided) {
   static thread_local Request request;
   static thread_local Reply reply;
   if (!ParseBound(*call, &request)) return;
@@ -118,6 +120,7 @@ void FrameService::Batch(Call call, FrameType answer, bool dispatch) {
     status = batch.status();
     if (dispatch) driver_.Dispatch();
   }
+  (void)CISTERN_FAULT(decided);
   if (!status.ok()) return call->Fail(status);
   Answer(*call, answer, reply);
 }
@@ -181,16 +184,24 @@ void FrameService::OnRelease(Call call) {
 void FrameService::OnRemove(Call call) {
   wire::RemoveRequest request;
   if (!ParseBound(*call, &request)) return;
+  request.set_whole_pool(false);
   // A tenth of the time is left for the answer's way back.
   const absl::Duration wait = Deadline(*call, request.deadline_ms()) - call->received_at();
   const MonoTime until = call->received_at() + std::min(wait * 0.9, options_.max_wait);
   ServerCall* const raw = call.get();
+  const bool all = request.all();
   auto removal = std::make_unique<Removal>(
       std::move(request), until,
-      [call = std::move(call)](absl::Status status, wire::RemoveReply& reply, bool) {
+      [call = std::move(call), all](absl::Status status, wire::RemoveReply& reply, bool complete) {
         if (!status.ok()) return call->Fail(status);
+        if (all && !complete) {
+          return call->Fail(absl::DeadlineExceededError(
+              absl::StrCat("not all stores have answered: ", reply.removed_count(),
+                           " chunks are gone for certain; repeat the call")));
+        }
         Answer(*call, FrameType::kRemoveReply, reply);
       });
+  (void)CISTERN_FAULT("master.remove.asked");
   removal->abandoned = [raw] { return raw->aborted(); };
   driver_.Remove(std::move(removal));
 }

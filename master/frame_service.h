@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "absl/time/time.h"
 #include "master/core_driver.h"
@@ -42,7 +43,7 @@ class FrameService final : public transport::RequestHandler {
   template <typename Request>
   bool ParseBound(transport::ServerCall& call, Request* request) const;
   template <typename BatchCall, typename Request, typename Reply>
-  void Batch(Call call, transport::FrameType answer, bool dispatch);
+  void Batch(Call call, transport::FrameType answer, bool dispatch, std::string_view decided);
   MonoTime Deadline(const transport::ServerCall& call, uint32_t deadline_ms) const;
 
   void OnOpenNamespace(Call call);

@@ -39,7 +39,7 @@ LeaseTable::Handle LeaseTable::Begin(MonoTime until, MonoTime now) {
   lease.next = head;
   if (head != Handle::kNone) leases_[head].prev = slot;
   head = slot;
-  by_id_[lease.id] = slot;
+  PartOf(lease.id)[lease.id] = slot;
   ++live_;
   return Handle{slot, lease.serial};
 }
@@ -102,7 +102,7 @@ void LeaseTable::End(uint32_t slot) {
     leases_[lease.prev].next = lease.next;
   }
   if (lease.next != Handle::kNone) leases_[lease.next].prev = lease.prev;
-  by_id_.erase(lease.id);
+  PartOf(lease.id).erase(lease.id);
   lease.live = false;
   lease.charges.clear();
   lease.entries = std::vector<LeasedEntry>();
@@ -112,8 +112,9 @@ void LeaseTable::End(uint32_t slot) {
 
 bool LeaseTable::Release(const LeaseId& id, MonoTime now, std::vector<LeasedEntry>* entries,
                          uint32_t* until_tick) {
-  auto it = by_id_.find(id);
-  if (it == by_id_.end()) return false;
+  const auto& part = PartOf(id);
+  const auto it = part.find(id);
+  if (it == part.end()) return false;
   const uint32_t slot = it->second;
   Lease& lease = leases_[slot];
   // Past its time its entries may be under later leases already, which do not count it.

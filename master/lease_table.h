@@ -2,7 +2,9 @@
 #ifndef CISTERN_MASTER_LEASE_TABLE_H_
 #define CISTERN_MASTER_LEASE_TABLE_H_
 
+#include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <vector>
 
@@ -98,14 +100,16 @@ class LeaseTable {
   };
   static constexpr uint32_t kWheelSlots = 8192;  // 819 s: longer than any lease
 
+  absl::flat_hash_map<LeaseId, uint32_t>& PartOf(const LeaseId& id) { return by_id_[id.bytes[0]]; }
   Lease* Live(Handle handle);
   const Lease* Live(Handle handle) const;
   void End(uint32_t slot);
 
   const Options options_;
-  std::vector<Lease> leases_;
+  std::deque<Lease> leases_;  // grows without moving what is there
   std::vector<uint32_t> free_;
-  absl::flat_hash_map<LeaseId, uint32_t> by_id_;
+  // In parts, by an id's first byte: growing moves one part, and the lock is held meanwhile.
+  std::array<absl::flat_hash_map<LeaseId, uint32_t>, 256> by_id_;
   std::vector<uint32_t> wheel_;    // first lease of each slot
   uint32_t wheel_tick_ = 0;        // every slot before this tick is empty
   std::vector<uint64_t> charged_;  // by store

@@ -84,7 +84,7 @@ bool LookupCall::LookupKey(PoolState& pool, size_t key, const EntryIndex* entrie
 
 // Writes the columns of one chunk; false when no reader can be sent to it.
 bool LookupCall::LookupChunk(PoolState& pool, size_t chunk, EntryIndex entry, MonoTime now) {
-  if (entry.none()) return false;
+  if (entry.none() || pool.Expired(entry)) return false;
   int found = 0;
   pool.index.ForEachReplica(entry, [&](ReplicaSlot& slot) {
     if (!pool.stores.Readable(slot)) return true;
@@ -169,6 +169,9 @@ void LookupCall::Finish(PoolState& pool) {
   ++pool.counters.lookups;
   pool.counters.lookup_keys += batch_.keys();
   pool.counters.lookup_hits += hits_;
+  NamespaceCounters& ns = pool.namespaces.counters(ns_);
+  ns.lookup_keys += batch_.keys();
+  ns.lookup_hits += hits_;
 }
 
 }  // namespace cistern::master

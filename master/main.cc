@@ -1,6 +1,7 @@
 // cistern-master: flags, configuration, signals. What it does is in master_daemon.
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
@@ -8,7 +9,10 @@
 #include "base/config.h"
 #include "base/daemon.h"
 #include "base/log.h"
+#include "base/ops/notify.h"
+#include "base/ops/service.h"
 #include "master/master_daemon.h"
+#include "master/metrics.h"
 #include "master/pool_folder.h"
 #include "master/settings.h"
 #include "proto/config.pb.h"
@@ -47,7 +51,7 @@ int Init(const config::MasterConfig& config) {
   return kExitOk;
 }
 
-int Serve(const config::MasterConfig& config, ShutdownSignal& shutdown) {
+int Serve(const config::MasterConfig& config, ShutdownSignal& shutdown, const Notifier& notifier) {
   const absl::StatusOr<std::string> token = ReadToken(config);
   if (!token.ok()) return Refuse(kExitUsage, token.status());
   const std::string run_dir = RunDir(config);
@@ -67,13 +71,21 @@ int Serve(const config::MasterConfig& config, ShutdownSignal& shutdown) {
   if (!announced.ok()) return Refuse(kExitCannotStart, announced);
   CISTERN_LOG(Info, "serving pool ", (*daemon)->pool_id().ToHex(), " in epoch ",
               (*daemon)->epoch().value, ": clients on ", config.listen_address(), ":",
-              (*daemon)->data_port(), ", stores and cisternctl on ", (*daemon)->grpc_port());
-  int signal = 0;
-  while (signal == 0) signal = shutdown.Wait(absl::InfiniteDuration());
-  CISTERN_LOG(Info, "stopping", signal > 0 ? absl::StrCat(" on signal ", signal) : "");
-  RemoveEndpoints(run_dir);
-  (*daemon)->Stop();
-  CISTERN_LOG(Info, "stopped");
+              (*daemon)->data_port(), ", stores and cisternctl on ", (*daemon)->grpc_port(),
+              (*daemon)->http_port() == 0
+                  ? ""
+                  : absl::StrCat(", HTTP on ", config.http_address(), ":", (*daemon)->http_port()));
+  ServiceHooks hooks;
+  hooks.alive = [&] { return (*daemon)->Alive(); };
+  hooks.status = [&] { return (*daemon)->StatusLine(); };
+  hooks.stop = [&] {
+    CISTERN_LOG(Info, "stopping");
+    RemoveEndpoints(run_dir);
+    (*daemon)->Stop();
+  };
+  hooks.hurry = [&] { (*daemon)->Hurry(); };
+  const int signal = ServeUntilStopped(shutdown, notifier, Clock::Real(), hooks);
+  CISTERN_LOG(Info, "stopped", signal > 0 ? absl::StrCat(" on signal ", signal) : "");
   return fatal ? kExitFailed : kExitOk;
 }
 
@@ -84,6 +96,10 @@ int Main(int argc, char** argv) {
   int exit_code = -1;
   const DaemonFlags flags = ParseDaemonFlags(info, argc, argv, &exit_code);
   if (exit_code >= 0) return exit_code;
+  if (flags.describe_metrics) {
+    std::cout << DescribeMetrics(MasterMetrics());
+    return kExitOk;
+  }
   config::MasterConfig config;
   const absl::StatusOr<LoadedConfig> loaded =
       flags.config_path.empty() ? LoadConfig("", "flags", flags.overrides, &config)
@@ -94,9 +110,12 @@ int Main(int argc, char** argv) {
   ParseLogLevel(config.log().level(), &level);
   SetLogLevel(level);
   if (flags.init) return Init(config);
+  const Notifier notifier({.notify_socket = getenv("NOTIFY_SOCKET"),
+                           .watchdog_usec = getenv("WATCHDOG_USEC"),
+                           .watchdog_pid = getenv("WATCHDOG_PID")});
   CISTERN_LOG(Info, info.name, " ", std::string(SoftwareVersion()), ", configuration:\n",
               loaded->ToString());
-  return Serve(config, shutdown);
+  return Serve(config, shutdown, notifier);
 }
 
 }  // namespace

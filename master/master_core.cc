@@ -12,7 +12,7 @@ namespace {
 
 // What one Tick or BackgroundStep does at most.
 constexpr uint32_t kExpiresPerTick = 1024;
-constexpr uint32_t kScrubsPerTick = 512;
+constexpr uint32_t kScrubsPerTick = 128;
 constexpr uint32_t kSweepSlice = 1024;
 // It counts restarts of the master, so nothing honest comes near; directory versions shift it
 // by 32.
@@ -151,7 +151,7 @@ std::vector<SessionId> MasterCore::SessionsWithOutput() {
 void MasterCore::TakeOutgoing(SessionId session, size_t max,
                               std::vector<wire::MasterMessage>* out) {
   auto it = pool_->sessions.find(session);
-  if (it != pool_->sessions.end()) it->second->TakeOutput(max, out);
+  if (it != pool_->sessions.end()) it->second->TakeOutput(*pool_, max, out);
 }
 
 const absl::Status& MasterCore::fenced() const { return pool_->fenced; }

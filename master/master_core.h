@@ -86,6 +86,18 @@ class MasterCore {
   const absl::Status& fenced() const;
   Epoch epoch() const;
 
+  // Whether this session is still open.
+  bool InSession(SessionId session) const;
+  // Tells a store (its name, id in hex, or number) what to do with its segments. NotFound names the
+  // stores there are. InvalidArgument: several have that name. FailedPrecondition: it is not in
+  // session. ResourceExhausted: it does not take what it is sent.
+  struct Commanded {
+    SessionId session;
+    std::string store;  // its name
+  };
+  absl::StatusOr<Commanded> QueueSegmentCommand(std::string_view store,
+                                                const wire::SegmentCommand& command);
+
   // --- Time. Call Tick every 10 to 50 ms: acks, watermarks, leases, in-progress entries, stores'
   // silence. Bounded work.
   void Tick(MonoTime now, absl::Time wall);
@@ -96,6 +108,13 @@ class MasterCore {
   PoolView Pool(MonoTime now) const;
   std::vector<StoreView> Stores(MonoTime now) const;
   std::vector<NamespaceView> Namespaces() const;
+  // The sums that metrics show. Looks once at each store and namespace.
+  PoolNumbers Numbers(MonoTime now) const;
+  // One slice over the namespaces from `*next` on, in the order in which they came: appends to
+  // `out` (of `info` only the name) while it has fewer than `max`, adds the rest to `others`. True:
+  // there are more.
+  bool NamespacesFrom(uint32_t* next, size_t max, NamespaceView* others,
+                      std::vector<NamespaceView>* out) const;
   // Appends up to `limit` chunks from entry number `*page` on, looking at no more than kListSlice
   // entries, and moves *page; *page = 0 when the end was reached. `ns` none = every namespace.
   static constexpr uint32_t kListSlice = 8192;

@@ -176,7 +176,7 @@ TEST(LookupTest, LongBatchesAreWorkedOffInSlices) {
   ASSERT_OK(call.Prepare());
   int steps = 1;
   while (!call.Step(t.core(), t.now)) ++steps;
-  EXPECT_EQ(steps, 4);  // 512 + 512 + 512 + 464
+  EXPECT_EQ(steps, 16);  // 15 of 128, one of 80
   EXPECT_EQ(reply.leading_run(), 2000u);
 }
 
@@ -537,9 +537,20 @@ TEST(RecordsTest, FullIndexRefusesAndGoesOn) {
 
 // --- Removal.
 
+// As a store does that has nothing more to tell.
+void AnswerFences(TestPool& t, SessionId s) {
+  for (const wire::MasterMessage& message : t.Output(s)) {
+    if (!message.has_fence()) continue;
+    wire::StoreMessage done;
+    done.mutable_fence_done()->set_command(message.fence().command());
+    EXPECT_OK(t.Send(s, done));
+  }
+}
+
 wire::RemoveReply Remove(TestPool& t, RemoveCall& call, SessionId s, uint64_t seq,
                          const std::vector<TestRecord>& answer, wire::RemoveReply& reply) {
   while (!call.Step(t.core(), t.now)) {
+    if (call.blocked()) AnswerFences(t, s);
   }
   EXPECT_OK(call.status());
   if (!answer.empty()) {
@@ -607,6 +618,66 @@ TEST_F(RemoveTest, WholeNamespaceGoes) {
   const wire::RemoveReply reply = Run({Gone(1, 1), Gone(2, 2), Gone(3, 3)});
   EXPECT_EQ(reply.removed_count(), 3u);
   EXPECT_EQ(t_.core().Pool(t_.now).chunk_count, 0u);
+}
+
+TEST_F(RemoveTest, WholeNamespaceTakesWhatIsNotReportedYet) {
+  request_.set_all(true);
+  RemoveCall call(request_, &reply_);
+  ASSERT_OK(call.Prepare());
+  EXPECT_FALSE(call.Step(t_.core(), t_.now));
+  EXPECT_TRUE(call.blocked());
+  EXPECT_FALSE(call.Step(t_.core(), t_.now));  // asked once
+  const auto out = t_.Output(session_);
+  ASSERT_EQ(out.size(), 1u);
+  ASSERT_TRUE(out[0].has_fence());
+  // Acknowledged to its client before the call, told of now.
+  ASSERT_OK(t_.SendRecords(session_, 4, Puts(9, 1, 4)));
+  wire::StoreMessage done;
+  done.mutable_fence_done()->set_command(out[0].fence().command());
+  done.mutable_fence_done()->set_record_seq(5);
+  ASSERT_OK(t_.Send(session_, done));
+  EXPECT_TRUE(call.Step(t_.core(), t_.now));
+  EXPECT_EQ(t_.Evicted(session_), (std::vector{TestId(1), TestId(2), TestId(3), TestId(9)}));
+}
+
+TEST_F(RemoveTest, KeyThatIsPlacedAndNotReportedYetIsWaitedFor) {
+  t_.Place({7});
+  request_.set_ids(PackIds({TestId(7), TestId(8)}));
+  RemoveCall call(request_, &reply_);
+  ASSERT_OK(call.Prepare());
+  EXPECT_FALSE(call.Step(t_.core(), t_.now));
+  EXPECT_FALSE(call.Step(t_.core(), t_.now));
+  EXPECT_TRUE(call.blocked());
+  ASSERT_OK(t_.SendRecords(session_, 4, Puts(7, 1, 4)));
+  AnswerFences(t_, session_);
+  EXPECT_TRUE(call.Step(t_.core(), t_.now));
+  EXPECT_EQ(t_.Evicted(session_), std::vector{TestId(7)});
+  ASSERT_OK(t_.SendRecords(session_, 5, {Gone(7, 4, wire::CAUSE_REMOVED)}));
+  while (!call.FinishStep(t_.core(), true)) {
+  }
+  EXPECT_EQ(reply_.statuses(), std::string({wire::CHUNK_OK, wire::CHUNK_NOT_FOUND}));
+}
+
+TEST_F(RemoveTest, FenceOfASessionThatEndsHoldsNobodyUp) {
+  request_.set_all(true);
+  RemoveCall call(request_, &reply_);
+  ASSERT_OK(call.Prepare());
+  EXPECT_FALSE(call.Step(t_.core(), t_.now));
+  t_.core().OnSessionClosed(session_, t_.now);
+  EXPECT_TRUE(call.Step(t_.core(), t_.now));
+  while (!call.FinishStep(t_.core(), true)) {
+  }
+  EXPECT_EQ(reply_.removed_count(), 0u);
+  EXPECT_EQ(reply_.unreachable_count(), 3u);
+}
+
+TEST_F(RemoveTest, FenceDoneAheadOfItsRecordsEndsTheSession) {
+  wire::StoreMessage done;
+  done.mutable_fence_done()->set_record_seq(100);
+  EXPECT_THAT(t_.Send(session_, done), StatusIs(absl::StatusCode::kAborted));
+  done.mutable_fence_done()->set_record_seq(4);
+  done.mutable_fence_done()->set_command(1'000);
+  EXPECT_THAT(t_.Send(session_, done), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST_F(RemoveTest, ChunkOnADeadStoreIsUnavailable) {
@@ -685,6 +756,75 @@ TEST(AdminTest, RemovedNamespaceTellsTheStores) {
   EXPECT_EQ(out[0].drop_namespace().namespace_id(), t.ns().id());
   EXPECT_TRUE(t.state().state.namespaces.empty());
   EXPECT_THAT(t.core().RemoveNamespace("test"), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST(AdminTest, NamespaceRemovedWhileAStoreWasAwayGoesWhenItIsBack) {
+  TestPool t;
+  SessionId s = t.Connect(0, 64 * kMiB);
+  ASSERT_OK(t.SendRecords(s, 1, Puts(1, 2, 1)));
+  t.core().OnSessionClosed(s, t.now);
+  ASSERT_OK(t.core().RemoveNamespace("test").status());
+  s = t.Connect(0, 64 * kMiB);  // its hello names the namespace
+  bool told = false;
+  for (const wire::MasterMessage& message : t.Output(s)) {
+    told = told || message.drop_namespace().namespace_id() == t.ns().id();
+  }
+  EXPECT_TRUE(told);
+}
+
+TEST(AdminTest, NamespaceRemovedWhileAStoreWasAwayGoesUnderTheNextMasterToo) {
+  MemoryStateStore state;
+  TestPool t;
+  const SessionId s = t.Connect(0, 64 * kMiB);
+  ASSERT_OK(t.SendRecords(s, 1, Puts(1, 2, 1)));
+  t.core().OnSessionClosed(s, t.now);
+  ASSERT_OK(t.core().RemoveNamespace("test").status());
+  state.state = t.state().state;
+  MasterCore next(MasterOptions(), state);
+  ASSERT_OK(next.Start(t.now));
+  EXPECT_TRUE(next.FindNamespace("", "test").none());
+  EXPECT_TRUE(next.Namespaces().empty());
+  const auto opened = next.OnHello(t.Hello(0, 64 * kMiB, 1), t.now);
+  ASSERT_OK(opened.status());
+  std::vector<wire::MasterMessage> out;
+  next.TakeOutgoing(opened->session, 100, &out);
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].drop_namespace().namespace_id(), t.ns().id());
+  // Opened anew it is a namespace like any other.
+  wire::OpenNamespaceRequest request;
+  request.set_name("test");
+  request.set_fingerprint("fp");
+  wire::OpenNamespaceReply reply;
+  ASSERT_OK(next.OpenNamespace(request, &reply));
+  EXPECT_TRUE(reply.created());
+  ASSERT_EQ(state.state.namespaces.size(), 1u);
+  EXPECT_FALSE(state.state.namespaces[0].removed());
+}
+
+// --- Expiry.
+
+TEST(ExpiryTest, WhatHasExpiredIsGoneBeforeItsStoreSaysSo) {
+  TestPool t;
+  const SessionId s = t.Connect(0, 64 * kMiB);
+  wire::StoreMessage message;
+  message.mutable_delta()->set_seq_first(1);
+  TestPool::FillRecords(Puts(1, 2, 1), message.mutable_delta());
+  const uint32_t expiries[2] = {1'000, 0};
+  message.mutable_delta()->set_expiries(expiries, sizeof(expiries));
+  ASSERT_OK(t.Send(s, message));
+  t.core().Tick(t.now, absl::FromUnixSeconds(999));
+  EXPECT_EQ(t.Exists({1, 2}), (std::vector{true, true}));
+  EXPECT_EQ(t.Lookup({1, 2}).leading_run(), 2u);
+  t.core().Tick(t.now, absl::FromUnixSeconds(1'000));
+  EXPECT_EQ(t.Exists({1, 2}), (std::vector{false, true}));
+  EXPECT_EQ(t.Lookup({1, 2}).leading_run(), 0u);
+  // It can be put anew without waiting for the store.
+  EXPECT_FALSE(BitmapGet(t.Place({1}).present(), 0));
+  // A clock that is set back brings nothing back that the store has freed, and delays the rest.
+  t.core().Tick(t.now, absl::FromUnixSeconds(10));
+  EXPECT_EQ(t.Exists({1, 2}), (std::vector{true, true}));
+  ASSERT_OK(t.SendRecords(s, 3, {Gone(1, 1, wire::CAUSE_EXPIRED)}));
+  EXPECT_EQ(t.Exists({1, 2}), (std::vector{false, true}));
 }
 
 }  // namespace

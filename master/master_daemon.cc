@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -12,15 +13,20 @@
 #include "base/daemon.h"
 #include "base/key_hash.h"
 #include "base/log.h"
+#include "base/ops/metrics.h"
+#include "base/ops/ops_server.h"
 #include "base/status.h"
 #include "master/admin_service.h"
 #include "master/control_grpc.h"
 #include "master/core_driver.h"
 #include "master/frame_service.h"
+#include "master/metrics.h"
 #include "master/pool_folder.h"
+#include "master/segment_commands.h"
 #include "master/session_service.h"
 #include "master/settings.h"
 #include "master/ticker.h"
+#include "transport/call_meter.h"
 #include "transport/tcp/tcp.h"
 
 namespace cistern::master {
@@ -64,17 +70,24 @@ std::string ReachableHost(const std::string& listen_address) {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : listen_address;
 }
 
-class Daemon final : public MasterDaemon {
+// A thread that has not come round for so long hangs: it is due every 10 ms.
+constexpr absl::Duration kHungAfter = absl::Seconds(10);
+constexpr absl::Duration kProbeTime = absl::Seconds(2);
+
+class Daemon final : public MasterDaemon, private OpsSource {
  public:
   Daemon(Options options, std::unique_ptr<RocksStateStore> state)
       : options_(std::move(options)),
         state_(std::move(state)),
         identity_(IdentityOf(options_.token, pool_id())),
+        meter_(MasterCallNames(), *options_.clock),
         driver_(DriverOptions(options_.config, state_->pool()), *state_, *options_.clock),
         frames_(FrameService::Options(), driver_, *state_),
+        segment_commands_(driver_),
         sessions_(SessionOptions(), driver_, *state_),
-        admin_(AdminOptions(), driver_, *state_) {
+        admin_(AdminOptions(), driver_, *state_, segment_commands_) {
     driver_.SetOutput(&sessions_);
+    meter_.SetHandler(&frames_);
   }
   ~Daemon() override { Stop(); }
 
@@ -82,15 +95,24 @@ class Daemon final : public MasterDaemon {
 
   uint16_t data_port() const override { return wire_->port(); }
   uint16_t grpc_port() const override { return control_->port(); }
+  uint16_t http_port() const override { return ops_ == nullptr ? 0 : ops_->port(); }
   PoolId pool_id() const override { return state_->pool().pool_id; }
   Epoch epoch() override {
     return driver_.With([](MasterCore& core, MonoTime) { return core.epoch(); });
   }
   std::string EndpointsJson() override;
+  bool Alive() override;
+  std::string StatusLine() override;
   void Stop() override;
+  void Hurry() override { meter_.Hurry(); }
 
  private:
-  SessionService::Options SessionOptions() const;
+  Health GetHealth() override;
+  std::string GetMetrics() override;
+  absl::Status ListenForOperators();
+  nlohmann::json Addresses() const;
+
+  SessionService::Options SessionOptions();
   AdminService::Options AdminOptions();
   absl::Status ListenForClients();
   absl::Status ListenForStores();
@@ -98,20 +120,27 @@ class Daemon final : public MasterDaemon {
   const Options options_;
   const std::unique_ptr<RocksStateStore> state_;
   const transport::LocalIdentity identity_;
+  transport::CallMeter meter_;  // outlives what may keep a call: driver_
   CoreDriver driver_;
   FrameService frames_;
+  SegmentCommands segment_commands_;
   SessionService sessions_;
   AdminService admin_;
   std::unique_ptr<transport::WireServer> wire_;
   std::unique_ptr<ControlServer> control_;
   std::optional<Ticker> ticker_;
+  std::unique_ptr<OpsServer> ops_;
+  std::atomic<bool> stopping_{false};
 };
 
-SessionService::Options Daemon::SessionOptions() const {
+SessionService::Options Daemon::SessionOptions() {
   SessionService::Options options;
   options.identity = identity_;
   options.handshake_timeout =
       absl::Milliseconds(static_cast<int64_t>(options_.config.handshake_timeout_ms()));
+  options.on_segment_done = [this](SessionId session, wire::SegmentDone& done) {
+    segment_commands_.OnAnswer(session, done);
+  };
   options.on_fenced = options_.on_fatal;
   return options;
 }
@@ -129,6 +158,7 @@ AdminService::Options Daemon::AdminOptions() {
 }
 
 absl::Status Daemon::StartServing() {
+  CISTERN_RETURN_IF_ERROR(ListenForOperators());
   CISTERN_RETURN_IF_ERROR(
       driver_.With([](MasterCore& core, MonoTime now) { return core.Start(now); }));
   // The epoch is on disk before anybody can hear of it.
@@ -138,7 +168,20 @@ absl::Status Daemon::StartServing() {
   ticker_.emplace(Ticker::Options(), driver_, [this] {
     sessions_.Sweep();
     admin_.Sweep();
+    segment_commands_.Sweep();
   });
+  if (ops_ != nullptr) ops_->SetSource(this);
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::ListenForOperators() {
+  if (!options_.config.http_enabled()) return absl::OkStatus();
+  OpsServer::Options options;
+  options.name = "cistern-master";
+  options.address = options_.config.http_address();
+  options.port = static_cast<uint16_t>(options_.config.http_port());
+  options.clock = options_.clock;
+  CISTERN_ASSIGN_OR_RETURN(ops_, OpsServer::Start(std::move(options)));
   return absl::OkStatus();
 }
 
@@ -154,7 +197,7 @@ absl::Status Daemon::ListenForClients() {
   options.limits.handshake_timeout =
       absl::Milliseconds(static_cast<int64_t>(config.handshake_timeout_ms()));
   options.limits.max_payload_bytes = 0;  // no request to a master has any
-  CISTERN_ASSIGN_OR_RETURN(wire_, transport::ListenTcp(options, &frames_));
+  CISTERN_ASSIGN_OR_RETURN(wire_, transport::ListenTcp(options, &meter_));
   wire::Endpoint endpoint;
   endpoint.set_host(ReachableHost(config.listen_address()));
   endpoint.set_port(wire_->port());
@@ -173,28 +216,108 @@ absl::Status Daemon::ListenForStores() {
   return absl::OkStatus();
 }
 
-std::string Daemon::EndpointsJson() {
+// As peers dial it; an HTTP port that is not there is "".
+nlohmann::json Daemon::Addresses() const {
   const std::string host = ReachableHost(options_.config.listen_address());
-  const std::string prefix = host.find(':') == std::string::npos ? host : "[" + host + "]";
-  const nlohmann::json json = {
+  return {
       {"kind", "master"},
-      {"pid", getpid()},
-      {"id", StoreId::FromBytes(identity_.peer_id.data()).ToHex()},
       {"pool_id", pool_id().ToHex()},
-      {"data", absl::StrCat(prefix, ":", data_port())},
-      {"grpc", absl::StrCat(prefix, ":", grpc_port())},
+      {"data", HostAndPort(host, data_port())},
+      {"grpc", HostAndPort(host, grpc_port())},
+      {"http", ops_ == nullptr
+                   ? ""
+                   : HostAndPort(ReachableHost(options_.config.http_address()), ops_->port())},
   };
+}
+
+std::string Daemon::EndpointsJson() {
+  nlohmann::json json = Addresses();
+  json["pid"] = getpid();
+  json["id"] = StoreId::FromBytes(identity_.peer_id.data()).ToHex();
   return json.dump(2) + "\n";
 }
 
+bool Daemon::Alive() { return ticker_->since_tick() < kHungAfter && wire_->Responsive(kProbeTime); }
+
+std::string Daemon::StatusLine() {
+  const PoolNumbers numbers =
+      driver_.With([](MasterCore& core, MonoTime now) { return core.Numbers(now); });
+  return absl::StrCat("epoch ", numbers.pool.epoch.value, ", ",
+                      numbers.stores_by_state[static_cast<size_t>(StoreState::kServing)],
+                      " stores serving, ", numbers.pool.chunk_count, " chunks");
+}
+
+Health Daemon::GetHealth() {
+  Health health;
+  const bool stopping = stopping_.load(std::memory_order_acquire);
+  nlohmann::json json = Addresses();
+  // While it stops its threads end one after the other: that is no hang.
+  health.alive = stopping || Alive();
+  health.ready = health.alive && !stopping;
+  json["status"] = stopping ? "stopping" : health.alive ? "serving" : "wedged";
+  if (health.alive) {
+    // Not when it hangs: whoever hangs may have the lock.
+    const PoolNumbers numbers =
+        driver_.With([](MasterCore& core, MonoTime now) { return core.Numbers(now); });
+    json["epoch"] = numbers.pool.epoch.value;
+    json["uptime_seconds"] = absl::ToDoubleSeconds(numbers.pool.uptime);
+    json["chunks"] = numbers.pool.chunk_count;
+    uint64_t live = 0;
+    for (size_t s = 0; s < numbers.stores_by_state.size(); ++s) {
+      const auto state = static_cast<StoreState>(s);
+      json["stores"][StoreStateName(state)] = numbers.stores_by_state[s];
+      if (state == StoreState::kServing || state == StoreState::kSyncing) {
+        live += numbers.stores_by_state[s];
+      }
+    }
+    json["stores_live"] = live;
+  }
+  health.json = json.dump();
+  return health;
+}
+
+std::string Daemon::GetMetrics() {
+  MasterObservation seen;
+  seen.numbers = driver_.With([](MasterCore& core, MonoTime now) { return core.Numbers(now); });
+  uint32_t next = 0;
+  bool more = true;
+  while (more) {
+    more = driver_.With([&](MasterCore& core, MonoTime) {
+      return core.NamespacesFrom(&next, kMetricNamespaces, &seen.other_namespaces,
+                                 &seen.namespaces);
+    });
+  }
+  seen.calls = meter_.Read();
+  seen.calls_in_progress = meter_.in_progress();
+  seen.clients = wire_->stats();
+  seen.sessions = sessions_.stream_count();
+  seen.session_handshake_failures = sessions_.handshake_failures();
+  MetricsPage page(MasterMetrics());
+  FillMasterMetrics(seen, &page);
+  return page.ToText();
+}
+
 void Daemon::Stop() {
-  // Clients first: their calls are aborted. Then whatever still waits is ended, so that gRPC's own
-  // shutdown, which waits for every call, does not.
+  stopping_.store(true, std::memory_order_release);
+  meter_.Close();
+  if (wire_ != nullptr) wire_->StopAccepting();
+  // Removals that wait for stores are answered now: nothing else that waits is in progress for
+  // long.
+  driver_.Close();
+  const auto grace = absl::Milliseconds(static_cast<int64_t>(options_.config.stop_grace_ms()));
+  if (const uint64_t left = meter_.WaitIdle(grace); left != 0) {
+    CISTERN_LOG(Warning, left, " calls in progress are cut off");
+  }
+  // Clients first. Then whatever still waits is ended, so that gRPC's own shutdown, which waits for
+  // every call, does not.
   if (wire_ != nullptr) wire_->Stop();
   sessions_.Close();
   admin_.Close();
+  segment_commands_.Close();
   driver_.Close();
   if (control_ != nullptr) control_->Stop(kStopGrace);
+  // Until here operators could look on.
+  if (ops_ != nullptr) ops_->Stop();
   ticker_.reset();
   if (absl::Status saved = state_->Flush(); !saved.ok()) {
     CISTERN_LOG(Error, "durable state was not saved: ", saved.ToString());

@@ -33,12 +33,20 @@ class MasterDaemon {
 
   virtual uint16_t data_port() const = 0;
   virtual uint16_t grpc_port() const = 0;
+  virtual uint16_t http_port() const = 0;  // 0 = none
   virtual PoolId pool_id() const = 0;
   virtual Epoch epoch() = 0;
   // For endpoints.json: docs/formats/endpoints.md.
   virtual std::string EndpointsJson() = 0;
-  // Takes nothing new, tells the stores, saves what is queued. Within a second or so. Idempotent.
+  // Whether its threads come round; waits some seconds for one that does not.
+  virtual bool Alive() = 0;
+  // One line for people.
+  virtual std::string StatusLine() = 0;
+  // Takes nothing new, lets calls in progress end (for stop_grace at most), tells the stores, saves
+  // what is queued. Idempotent.
   virtual void Stop() = 0;
+  // Stop() waits for no calls, also when it runs already. Any thread.
+  virtual void Hurry() = 0;
 };
 
 }  // namespace cistern::master

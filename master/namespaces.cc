@@ -83,6 +83,9 @@ absl::Status NamespaceRegistry::Restore(const std::vector<wire::NamespaceInfo>& 
     CISTERN_ASSIGN_OR_RETURN(const NamespaceIndex index, Add(std::move(info)));
     Namespace& ns = namespaces_[index.value];
     ns.info.set_conflict(false);  // shows again when a store reports it
+    ns.removed = ns.info.removed();
+    removed_count_ += ns.removed ? 1 : 0;
+    if (ns.removed) continue;
     ns.named = true;
     by_name_[NameKey(ns.info.tenant(), ns.info.name())] = index;
   }
@@ -118,6 +121,8 @@ absl::StatusOr<NamespaceRegistry::Opened> NamespaceRegistry::Open(
   Namespace& ns = namespaces_[index.value];
   CISTERN_RETURN_IF_ERROR(state_.SaveNamespace(ns.info));
   ns.named = true;
+  removed_count_ -= ns.removed && removed_count_ > 0 ? 1 : 0;
+  ns.removed = false;
   by_name_[NameKey(tenant, name)] = index;
   return Opened{index, true};
 }
@@ -126,6 +131,7 @@ absl::StatusOr<NamespaceIndex> NamespaceRegistry::Report(const wire::NamespaceIn
   wire::NamespaceInfo info = reported;
   CISTERN_RETURN_IF_ERROR(Complete(&info));
   info.set_conflict(false);
+  info.set_removed(false);
   NamespaceIndex index = FindById(NamespaceId::FromBytes(info.id().data()));
   const bool known = !index.none();
   if (!known) {
@@ -147,13 +153,22 @@ absl::StatusOr<NamespaceIndex> NamespaceRegistry::Report(const wire::NamespaceIn
 }
 
 absl::StatusOr<NamespaceIndex> NamespaceRegistry::Remove(std::string_view tenant,
-                                                         std::string_view name) {
+                                                         std::string_view name, bool remember) {
   const NamespaceIndex index = FindByName(tenant, name);
   if (index.none()) {
     return absl::NotFoundError(absl::StrCat("no namespace \"", std::string(name), "\""));
   }
-  CISTERN_RETURN_IF_ERROR(state_.RemoveNamespace(at(index).id));
+  if (remember && removed_count_ < kMaxRemembered) {
+    wire::NamespaceInfo info = at(index).info;
+    info.set_conflict(false);
+    info.set_removed(true);
+    CISTERN_RETURN_IF_ERROR(state_.SaveNamespace(info));
+    ++removed_count_;
+  } else {
+    CISTERN_RETURN_IF_ERROR(state_.RemoveNamespace(at(index).id));
+  }
   namespaces_[index.value].named = false;
+  namespaces_[index.value].removed = true;
   namespaces_[index.value].info.set_conflict(false);
   by_name_.erase(NameKey(tenant, name));
   return index;

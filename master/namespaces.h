@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "master/admin_views.h"
 #include "master/state_store.h"
 #include "master/types.h"
 #include "proto/types.pb.h"
@@ -27,13 +28,16 @@ class NamespaceRegistry {
  public:
   static constexpr size_t kMaxNameBytes = 256;
   static constexpr size_t kMaxFingerprintBytes = 4096;
+  static constexpr size_t kMaxRemembered = 4096;
 
   struct Namespace {
     wire::NamespaceInfo info;
     NamespaceId id;
-    bool named = false;  // holds its name; else known from a store, or removed
+    bool named = false;    // holds its name; else known from a store, or removed
+    bool removed = false;  // by Remove, and not opened since: whatever a store has of it is to go
     uint64_t chunk_count = 0;
     uint64_t payload_bytes = 0;
+    NamespaceCounters counters;
   };
   struct Opened {
     NamespaceIndex index;
@@ -52,7 +56,10 @@ class NamespaceRegistry {
   // A store holds chunks of it. Takes the name when it is free; else marks the conflict.
   absl::StatusOr<NamespaceIndex> Report(const wire::NamespaceInfo& info);
   // Frees the name. NotFound: no such name. The index goes on as long as the process.
-  absl::StatusOr<NamespaceIndex> Remove(std::string_view tenant, std::string_view name);
+  // `remember`: durably (a few thousand of them), so that a later master too has the chunks removed
+  // of a store that is away now.
+  absl::StatusOr<NamespaceIndex> Remove(std::string_view tenant, std::string_view name,
+                                        bool remember = false);
 
   NamespaceIndex FindByName(std::string_view tenant, std::string_view name) const;
   NamespaceIndex FindById(const NamespaceId& id) const;
@@ -60,6 +67,7 @@ class NamespaceRegistry {
   const Namespace& at(NamespaceIndex index) const { return namespaces_[index.value]; }
   size_t size() const { return namespaces_.size(); }
 
+  NamespaceCounters& counters(NamespaceIndex index) { return namespaces_[index.value].counters; }
   void AddChunk(NamespaceIndex index, uint32_t length);
   void RemoveChunk(NamespaceIndex index, uint32_t length);
 
@@ -71,6 +79,7 @@ class NamespaceRegistry {
 
   StateStore& state_;
   const uint32_t max_namespaces_;
+  size_t removed_count_ = 0;  // of those remembered
   std::vector<Namespace> namespaces_;
   absl::flat_hash_map<NamespaceId, NamespaceIndex> by_id_;
   absl::flat_hash_map<std::string, NamespaceIndex> by_name_;

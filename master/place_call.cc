@@ -7,6 +7,7 @@
 #include "master/evictor.h"
 #include "master/master_core.h"
 #include "master/pool_state.h"
+#include "master/records.h"
 
 namespace cistern::master {
 namespace {
@@ -15,6 +16,24 @@ bool OnHost(const Store& store, const BootId& host) {
   if (host.IsZero()) return false;
   return std::any_of(store.endpoints.begin(), store.endpoints.end(),
                      [&host](const wire::Endpoint& e) { return e.boot_id() == host.view(); });
+}
+
+// The chunk is written anew in `store`: whoever had it, or was to get it, and is away, must not
+// come back with older bytes.
+void DistrustOthers(PoolState& pool, const ChunkName& name, StoreIndex placed_before,
+                    StoreIndex store, uint64_t mutation) {
+  const auto distrust = [&](StoreIndex index) {
+    Store* other = pool.stores.at(index);
+    if (index == store || other == nullptr || pool.SessionOf(*other) != nullptr) return;
+    Distrust(*other, mutation);
+  };
+  distrust(placed_before);
+  const EntryIndex entry = pool.index.Find(name.id, name.shard);
+  if (entry.none()) return;
+  pool.index.ForEachReplica(entry, [&](const ReplicaSlot& slot) {
+    distrust(slot.store());
+    return true;
+  });
 }
 
 // The stores that can take chunks now.
@@ -66,6 +85,14 @@ bool PlaceCall::Start(PoolState& pool) {
           &ns_, &status_)) {
     return false;
   }
+  mutable_ = pool.IsMutable(ns_);
+  if (request_.replace() && !mutable_) {
+    status_ = absl::FailedPreconditionError(
+        absl::StrCat("replace: the chunks of namespace \"", pool.namespaces.at(ns_).info.name(),
+                     "\" are immutable; open one with the option mutable"));
+    return false;
+  }
+  if (mutable_) reply_.set_mutation(pool.NextMutation());
   const size_t n = batch_.chunks();
   reply_.mutable_present()->assign(BitmapBytes(n), '\0');
   reply_.mutable_in_progress()->assign(BitmapBytes(n), '\0');
@@ -92,7 +119,8 @@ void PlaceCall::FindSlice(PoolState& pool, MonoTime now) {
   const size_t end = std::min<size_t>(batch_.chunks(), next_find_ + kSliceKeys);
   slice_.Find(pool, batch_, ns_, next_find_, end);
   for (size_t i = next_find_; i < end; ++i) {
-    if (SetPresent(pool, i, slice_.entries[i - next_find_], now)) {
+    const EntryIndex entry = slice_.entries[i - next_find_];
+    if (request_.replace() ? StayInStore(pool, i, entry, now) : SetPresent(pool, i, entry, now)) {
       ++present_;
       if (run_open_) std::memcpy(&ancestor_.value, reply_.stores().data() + 2 * i, 2);
     } else {
@@ -109,7 +137,7 @@ void PlaceCall::SetStore(size_t chunk, StoreIndex store) {
 
 // A put of what is there is a use of it, as a read is.
 bool PlaceCall::SetPresent(PoolState& pool, size_t chunk, EntryIndex entry, MonoTime now) {
-  if (entry.none()) return false;
+  if (entry.none() || pool.Expired(entry)) return false;
   bool found = false;
   pool.index.ForEachReplica(entry, [&](const ReplicaSlot& slot) {
     found = pool.stores.Readable(slot);
@@ -117,6 +145,28 @@ bool PlaceCall::SetPresent(PoolState& pool, size_t chunk, EntryIndex entry, Mono
     return !found;
   });
   if (!found) return false;
+  BitmapSet(reply_.mutable_present(), chunk);
+  pool.index.at(entry).heat.Touch(LeaseTable::TickOf(now));
+  return true;
+}
+
+bool PlaceCall::StayInStore(PoolState& pool, size_t chunk, EntryIndex entry, MonoTime now) {
+  if (entry.none()) return false;
+  Store* holder = nullptr;
+  pool.index.ForEachReplica(entry, [&](const ReplicaSlot& slot) {
+    Store& store = *pool.stores.at(slot.store());
+    // Silent for a while, but not gone: only there can the old bytes be replaced.
+    if (pool.SessionOf(store) != nullptr) holder = &store;
+    return holder == nullptr;
+  });
+  if (holder == nullptr) return false;
+  SetStore(chunk, holder->index);
+  // The second copy needs room. Whether it is noted or not, the store has the last word.
+  const ChunkName name{batch_.id(chunk), batch_.shard(chunk)};
+  (void)pool.in_progress.Add(name, {operation_, holder->index, lengths_[chunk]}, now);
+  if (std::find(staying_.begin(), staying_.end(), holder->index) == staying_.end()) {
+    staying_.push_back(holder->index);
+  }
   BitmapSet(reply_.mutable_present(), chunk);
   pool.index.at(entry).heat.Touch(LeaseTable::TickOf(now));
   return true;
@@ -141,27 +191,45 @@ void PlaceCall::AssignSlice(PoolState& pool, MonoTime now) {
   next_assign_ = end;
   // Room is made while the bytes are on their way.
   for (const PlacementRun& run : runs_) EvictToWatermark(pool, *pool.stores.at(run.store), now);
+  for (const StoreIndex store : staying_) EvictToWatermark(pool, *pool.stores.at(store), now);
 }
 
 void PlaceCall::Assign(PoolState& pool, size_t chunk, MonoTime now) {
   const ChunkName name{batch_.id(chunk), batch_.shard(chunk)};
+  if (mutable_ && !request_.replace()) {
+    // There, though no reader can be sent to it now (it is told to go, or has just expired).
+    const EntryIndex entry = pool.index.Find(name.id, name.shard);
+    if (!entry.none() && pool.index.at(entry).ns() == ns_ && StayInStore(pool, chunk, entry, now)) {
+      reply_.mutable_present()->at(chunk / 8) &= static_cast<char>(~(1 << chunk % 8));
+      return;
+    }
+  }
   const InProgressTable::Placement* placed = pool.in_progress.Find(name, now);
   // A placement in a store that has died meanwhile is void.
   if (placed != nullptr && pool.stores.Placeable(*pool.stores.at(placed->store))) {
-    if (placed->operation == operation_) return SetStore(chunk, placed->store);
+    // Replaces of one chunk meet in one store, which puts them in order.
+    if (placed->operation == operation_ || request_.replace()) {
+      return SetStore(chunk, placed->store);
+    }
     BitmapSet(reply_.mutable_in_progress(), chunk);
     ++pool.counters.place_in_progress;
     return;
   }
-  if (runs_.empty()) return Refuse(pool, chunk, "no store is serving with room for it");
+  const StoreIndex before = placed == nullptr ? StoreIndex(StoreIndex::kNone) : placed->store;
+  if (runs_.empty()) {
+    return Refuse(pool, chunk, PlaceRefusal::kNoStore, "no store is serving with room for it");
+  }
   const StoreIndex store = NextStore(pool, ExtentBytesFor(lengths_[chunk]), now);
   if (store.value == StoreIndex::kNone) {
-    return Refuse(pool, chunk, "the chosen stores are full of chunks that cannot go yet");
+    return Refuse(pool, chunk, PlaceRefusal::kNoRoom,
+                  "the chosen stores are full of chunks that cannot go yet");
   }
   if (!pool.in_progress.Add(name, {operation_, store, lengths_[chunk]}, now)) {
-    return Refuse(pool, chunk, "too many chunks are being put at once");
+    return Refuse(pool, chunk, PlaceRefusal::kTableFull, "too many chunks are being put at once");
   }
+  ++pool.counters.place_placed;
   SetStore(chunk, store);
+  if (mutable_) DistrustOthers(pool, name, before, store, reply_.mutation());
 }
 
 // The store whose turn it is: contiguous runs, each until its share is used up; the last one takes
@@ -208,9 +276,10 @@ StoreIndex PlaceCall::RoomiestStore(PoolState& pool, uint64_t bytes) {
   return best;
 }
 
-void PlaceCall::Refuse(PoolState& pool, size_t chunk, std::string_view why) {
+void PlaceCall::Refuse(PoolState& pool, size_t chunk, PlaceRefusal reason, std::string_view why) {
   BitmapSet(reply_.mutable_refused(), chunk);
   ++pool.counters.place_refused;
+  ++pool.counters.place_refused_by[static_cast<size_t>(reason)];
   if (reply_.refused_reason().empty()) reply_.set_refused_reason(std::string(why));
 }
 

@@ -2,6 +2,7 @@
 #ifndef CISTERN_MASTER_POOL_STATE_H_
 #define CISTERN_MASTER_POOL_STATE_H_
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -70,6 +71,10 @@ struct PoolState {
   uint64_t next_session = 1;
   std::deque<SweepJob> sweeps;
   std::deque<ReleasedLease> released;
+  // Mutable namespaces: the last number given to a placement, and the number of the placement by
+  // which each of their chunks came to its store.
+  uint64_t last_mutation = 0;
+  absl::flat_hash_map<EntryIndex, uint64_t> mutations;
   size_t next_evict = 0;     // whose turn it is to be looked at by Tick
   uint32_t scrub_entry = 0;  // the slow pass that clears run-out leases goes on here
 
@@ -78,10 +83,22 @@ struct PoolState {
     auto it = sessions.find(store.session);
     return it == sessions.end() ? nullptr : it->second.get();
   }
+  // Counts up over restarts too: the epoch is in the high half.
+  uint64_t NextMutation() { return last_mutation = MutationsEnd(); }
+  // Greater than any given so far, by this master or one before it.
+  uint64_t MutationsEnd() const { return std::max(last_mutation, epoch.value << 32) + 1; }
+  bool IsMutable(NamespaceIndex ns) const {
+    return namespaces.at(ns).info.options().mutable_chunks();
+  }
+  // What has expired is gone for every caller, also before its store has said so.
+  bool Expired(EntryIndex entry) const {
+    const uint32_t expiry = index.at(entry).expiry_unix_s;
+    return expiry != 0 && expiry <= wall_unix_s;
+  }
   // Can a reader be sent to some replica of it? False for no entry.
   bool Readable(EntryIndex entry) const {
     bool found = false;
-    if (entry.none()) return false;
+    if (entry.none() || Expired(entry)) return false;
     index.ForEachReplica(entry, [&](const ReplicaSlot& slot) {
       found = stores.Readable(slot);
       return !found;

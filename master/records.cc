@@ -1,5 +1,8 @@
 #include "master/records.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "master/pool_state.h"
 
 namespace cistern::master {
@@ -74,10 +77,56 @@ bool ChangeReplica(PoolState& pool, Store& store, EntryIndex e, ReplicaSlot* kno
   return true;
 }
 
+// The store's own copy is older than what another store has.
+void DropStale(PoolState& pool, Store& store, const ChunkName& name, Version version) {
+  ++pool.counters.stale_mutable;
+  SessionCore* session = pool.SessionOf(store);
+  if (session != nullptr) session->AddStale(name, version);
+}
+
+bool ApplyMutable(PoolState& pool, Store& store, const Record& r, ReplicaSlot slot, EntryIndex e,
+                  MonoTime now) {
+  const ChunkName name{r.id, r.shard};
+  if (r.mutation < store.distrust_below) {
+    DropStale(pool, store, name, r.version);
+    return true;
+  }
+  if (!e.none()) {
+    if (pool.index.at(e).ns() != r.ns) return false;
+    if (ReplicaSlot* known = pool.index.FindReplica(e, store.index); known != nullptr) {
+      const bool later = r.version >= known->version();
+      if (!ChangeReplica(pool, store, e, known, slot, r, now)) return false;
+      if (later) pool.mutations[e] = r.mutation;
+      return true;
+    }
+    const auto current = pool.mutations.find(e);
+    if (current != pool.mutations.end() && r.mutation <= current->second) {
+      DropStale(pool, store, name, r.version);
+      return true;
+    }
+    // This one is newer: no reader is to be sent to the others again.
+    std::vector<StoreIndex> others;
+    pool.index.ForEachReplica(e, [&](const ReplicaSlot& other) {
+      others.push_back(other.store());
+      return true;
+    });
+    for (const StoreIndex index : others) {
+      Store& other = *pool.stores.at(index);
+      DropStale(pool, other, name, pool.index.FindReplica(e, index)->version());
+      if (pool.SessionOf(other) == nullptr) Distrust(other, r.mutation);
+      DropReplica(pool, other, e, wire::CAUSE_REPLACED);
+    }
+  }
+  if (!AddNewChunk(pool, store, r, slot, now)) return false;
+  pool.mutations[pool.index.Find(r.id, r.shard)] = r.mutation;
+  return true;
+}
+
 bool ApplyPresent(PoolState& pool, Store& store, const Record& r, MonoTime now) {
   pool.in_progress.End(ChunkName{r.id, r.shard});
   const ReplicaSlot slot = ReplicaSlot::Make(store.index, r.tiers, store.parity, r.version);
   const EntryIndex e = pool.index.Find(r.id, r.shard);
+  if (pool.IsMutable(r.ns)) return ApplyMutable(pool, store, r, slot, e, now);
   if (e.none()) return AddNewChunk(pool, store, r, slot, now);
   IndexEntry& entry = pool.index.at(e);
   if (entry.ns() != r.ns) return false;
@@ -85,11 +134,20 @@ bool ApplyPresent(PoolState& pool, Store& store, const Record& r, MonoTime now) 
     return ChangeReplica(pool, store, e, known, slot, r, now);
   }
   if (entry.length != r.length || !pool.index.AddReplica(e, slot)) return false;
+  // As long as one replica lives the chunk does.
+  const bool forever = entry.expiry_unix_s == 0 || r.expiry_unix_s == 0;
+  entry.expiry_unix_s = forever ? 0 : std::max(entry.expiry_unix_s, r.expiry_unix_s);
   CountIn(store, e, slot, r.tiers, r.length, now);
   return true;
 }
 
 }  // namespace
+
+void Distrust(Store& store, uint64_t mutation) {
+  store.distrust_below = std::max(store.distrust_below, mutation);
+  store.distrusted = true;
+  store.resumable = false;
+}
 
 void DropReplica(PoolState& pool, Store& store, EntryIndex e, wire::Cause cause) {
   const IndexEntry& entry = pool.index.at(e);
@@ -105,8 +163,11 @@ void DropReplica(PoolState& pool, Store& store, EntryIndex e, wire::Cause cause)
     ++pool.counters.removed_by_cause[cause];
   }
   if (!pool.index.RemoveReplica(e, store.index)) return;
+  pool.mutations.erase(e);
   pool.namespaces.RemoveChunk(ns, length);
-  if (IsEviction(cause)) pool.evicted.Add(id, shard);
+  if (!IsEviction(cause)) return;
+  pool.evicted.Add(id, shard);
+  ++pool.namespaces.counters(ns).evicted_chunks;
 }
 
 bool ApplyRecord(PoolState& pool, Store& store, const Record& record, MonoTime now) {

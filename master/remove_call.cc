@@ -7,6 +7,9 @@
 namespace cistern::master {
 
 absl::Status RemoveCall::Prepare() {
+  if (request_.whole_pool() && !request_.all()) {
+    return absl::InvalidArgumentError("remove: of the whole pool only all");
+  }
   if (request_.all() && !request_.ids().empty()) {
     return absl::InvalidArgumentError("remove: either ids or all");
   }
@@ -15,9 +18,11 @@ absl::Status RemoveCall::Prepare() {
 
 bool RemoveCall::Start(PoolState& pool) {
   started_ = true;
-  if (!BeginCall(
-          pool, request_.map_version(), request_.ns_ref(), [this] { return reply_.mutable_map(); },
-          &ns_, &status_)) {
+  if (request_.whole_pool()) {
+    ns_ = NamespaceIndex(NamespaceIndex::kNone);
+  } else if (!BeginCall(
+                 pool, request_.map_version(), request_.ns_ref(),
+                 [this] { return reply_.mutable_map(); }, &ns_, &status_)) {
     return false;
   }
   // What the deadline cuts off keeps this status.
@@ -25,7 +30,29 @@ bool RemoveCall::Start(PoolState& pool) {
                                     static_cast<char>(wire::CHUNK_DEADLINE_EXCEEDED));
   ticket_ = pool.removals.Begin();
   ++pool.counters.removes;
+  if (request_.all()) {
+    for (const auto& [id, session] : pool.sessions) AddFence(pool, id);
+  }
   return true;
+}
+
+void RemoveCall::AddFence(PoolState& pool, SessionId session) {
+  const auto it = pool.sessions.find(session);
+  if (it == pool.sessions.end() || it->second->ended()) return;
+  const bool asked = std::any_of(fences_.begin(), fences_.end(),
+                                 [session](const OpenFence& f) { return f.session == session; });
+  if (!asked) fences_.push_back({session, it->second->QueueFence()});
+}
+
+bool RemoveCall::FencesPassed(PoolState& pool) {
+  fences_.erase(std::remove_if(fences_.begin(), fences_.end(),
+                               [&pool](const OpenFence& fence) {
+                                 const auto it = pool.sessions.find(fence.session);
+                                 return it == pool.sessions.end() || it->second->ended() ||
+                                        it->second->FencePassed(fence.number);
+                               }),
+                fences_.end());
+  return fences_.empty();
 }
 
 bool RemoveCall::Step(MasterCore& core, MonoTime now) {
@@ -35,8 +62,18 @@ bool RemoveCall::Step(MasterCore& core, MonoTime now) {
              std::any_of(pool.sessions.begin(), pool.sessions.end(), [](const auto& s) {
                return !s.second->ended() && !s.second->CanCommand();
              });
+  const bool keys_left = !request_.all() && next_chunk_ < batch_.chunks();
+  // Keys are worked off before it is known which fences they need.
+  blocked_ = blocked_ || (!keys_left && !FencesPassed(pool));
   if (blocked_) return false;
-  const bool over = request_.all() ? StepNamespace(pool, now) : StepKeys(pool, now);
+  bool over = false;
+  if (request_.all()) {
+    over = StepAll(pool, now);
+  } else if (keys_left) {
+    over = StepKeys(pool, now) && late_.empty();
+  } else {
+    over = StepLate(pool, now);
+  }
   Flush(pool);
   if (over) pool.removals.Seal(ticket_);
   return over;
@@ -49,10 +86,14 @@ wire::ChunkStatus RemoveCall::RemoveChunk(PoolState& pool, EntryIndex entry, Mon
     return wire::CHUNK_FAILED_PRECONDITION;
   }
   wire::ChunkStatus status = wire::CHUNK_UNAVAILABLE;
+  away_ = false;
   pool.index.ForEachReplica(entry, [&](const ReplicaSlot& slot) {
     Store& store = *pool.stores.at(slot.store());
     SessionCore* session = pool.SessionOf(store);
-    if (session == nullptr || session->ended()) return true;  // nobody to tell
+    if (session == nullptr || session->ended()) {  // nobody to tell
+      away_ = true;
+      return true;
+    }
     status = wire::CHUNK_IN_PROGRESS;
     pool.removals.Wait(ticket_, store.index, slot.version());
     const Victim victim = MarkVictim(pool.index, store, entry, kAllTiers);
@@ -75,19 +116,43 @@ bool RemoveCall::StepKeys(PoolState& pool, MonoTime now) {
     const EntryIndex entry = slice_.entries[i - next_chunk_];
     const auto status = entry.none() ? wire::CHUNK_NOT_FOUND : RemoveChunk(pool, entry, now);
     (*reply_.mutable_statuses())[i] = static_cast<char>(status);
+    if (!entry.none()) continue;
+    const auto* placed = pool.in_progress.Find({batch_.id(i), batch_.shard(i)}, now);
+    if (placed == nullptr) continue;
+    const SessionId session = pool.stores.at(placed->store)->session;
+    if (pool.sessions.contains(session)) {
+      AddFence(pool, session);
+      late_.push_back(static_cast<uint32_t>(i));
+    }
   }
   next_chunk_ = end;
   return end == batch_.chunks();
 }
 
-bool RemoveCall::StepNamespace(PoolState& pool, MonoTime now) {
+bool RemoveCall::StepLate(PoolState& pool, MonoTime now) {
+  const size_t end = std::min<size_t>(late_.size(), next_late_ + kSliceKeys);
+  for (; next_late_ < end; ++next_late_) {
+    const size_t i = late_[next_late_];
+    const EntryIndex entry = pool.index.Find(batch_.id(i), batch_.shard(i));
+    if (entry.none() || pool.index.at(entry).ns() != ns_) continue;
+    (*reply_.mutable_statuses())[i] = static_cast<char>(RemoveChunk(pool, entry, now));
+  }
+  return next_late_ == late_.size();
+}
+
+bool RemoveCall::StepAll(PoolState& pool, MonoTime now) {
   const uint32_t limit = pool.index.entry_limit();
   const uint64_t until = told_ + kSliceKeys;
   for (uint32_t looks = 0; looks < MasterCore::kListSlice && told_ < until; ++looks) {
     if (next_entry_ >= limit) return true;
     const EntryIndex entry(next_entry_++);
-    if (!pool.index.InUse(entry) || pool.index.at(entry).ns() != ns_) continue;
-    if (RemoveChunk(pool, entry, now) == wire::CHUNK_IN_PROGRESS) ++told_;
+    if (!pool.index.InUse(entry)) continue;
+    if (!ns_.none() && pool.index.at(entry).ns() != ns_) continue;
+    const wire::ChunkStatus status = RemoveChunk(pool, entry, now);
+    if (status == wire::CHUNK_IN_PROGRESS) ++told_;
+    if (status != wire::CHUNK_FAILED_PRECONDITION && away_) {
+      reply_.set_unreachable_count(reply_.unreachable_count() + 1);
+    }
   }
   return false;
 }

@@ -56,8 +56,8 @@ absl::Status ScriptedStore::Connect() {
     ended_ = false;
     epoch_ = ack_.epoch();
   }
+  if (ack_.snapshot()) SendSnapshot();  // before any command is answered
   reader_ = std::thread([this] { ReadLoop(); });
-  if (ack_.snapshot()) SendSnapshot();
   MutexLock lock(mutex_);
   SendHeartbeatLocked();
   return absl::OkStatus();
@@ -203,7 +203,14 @@ void ScriptedStore::ReadLoop() {
     }
     MutexLock lock(mutex_);
     if (message.has_ack()) acked_ = message.ack().seq();
+    if (message.has_fence()) {
+      wire::StoreMessage out;
+      out.mutable_fence_done()->set_command(message.fence().command());
+      out.mutable_fence_done()->set_record_seq(next_seq_);
+      stream_->Write(out);
+    }
     if (message.has_epoch_changed()) epoch_ = message.epoch_changed().epoch();
+    if (message.has_segment_command()) segment_commands_.push_back(message.segment_command());
     if (message.has_error()) error_ = FromReply(message.error());
   }
   MutexLock lock(mutex_);
@@ -253,6 +260,10 @@ uint64_t ScriptedStore::evict_commands() const {
 uint64_t ScriptedStore::acked() const {
   MutexLock lock(mutex_);
   return acked_;
+}
+std::vector<wire::SegmentCommand> ScriptedStore::segment_commands() const {
+  MutexLock lock(mutex_);
+  return segment_commands_;
 }
 uint64_t ScriptedStore::epoch_heard() const {
   MutexLock lock(mutex_);

@@ -57,6 +57,8 @@ class ScriptedStore {
   uint64_t evict_commands() const;
   uint64_t acked() const;
   uint64_t epoch_heard() const;
+  // Commands about segments that it was sent; the test answers them by SendRaw.
+  std::vector<wire::SegmentCommand> segment_commands() const;
   // The stream has been ended by the master.
   bool ended() const;
   absl::Status error() const;
@@ -94,6 +96,7 @@ class ScriptedStore {
   uint64_t evict_commands_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t acked_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<wire::SegmentCommand> segment_commands_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
 };

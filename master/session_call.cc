@@ -33,10 +33,13 @@ bool SessionCall::Step(MasterCore& core, MonoTime now) {
   Store& store = *pool.stores.at(session.store());
   switch (message_.kind_case()) {
     case wire::StoreMessage::kDelta:
+      if (applied_) {
+        EvictToWatermark(pool, store, now);
+        return true;
+      }
       status_ = session.OnDelta(pool, store, message_.delta(), &next_record_, now);
-      if (!Done(status_, next_record_, message_.delta())) return false;
-      EvictToWatermark(pool, store, now);
-      return true;
+      applied_ = Done(status_, next_record_, message_.delta());
+      return !status_.ok();
     case wire::StoreMessage::kSnapshotBegin:
       status_ = session.OnSnapshotBegin(pool, store, message_.snapshot_begin());
       return true;
@@ -48,6 +51,9 @@ bool SessionCall::Step(MasterCore& core, MonoTime now) {
       return true;
     case wire::StoreMessage::kHeartbeat:
       status_ = session.OnHeartbeat(pool, store, message_.heartbeat(), now);
+      return true;
+    case wire::StoreMessage::kFenceDone:
+      status_ = session.OnFenceDone(message_.fence_done());
       return true;
     case wire::StoreMessage::kNeedBytes:
       GiveBytes(pool, store, message_.need_bytes(), now);

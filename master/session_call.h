@@ -32,6 +32,7 @@ class SessionCall {
   const wire::StoreMessage& message_;
   absl::Status status_;
   size_t next_record_ = 0;
+  bool applied_ = false;  // all records are; what they take too much of has a step of its own
 };
 
 }  // namespace cistern::master

@@ -22,6 +22,7 @@ struct RecordColumns {
   Column<uint32_t> namespaces;
   Column<uint32_t> expiries;
   Column<uint8_t> causes;
+  Column<uint64_t> mutations;
 };
 
 absl::StatusOr<RecordColumns> ParseColumns(const wire::Delta& d) {
@@ -40,6 +41,8 @@ absl::StatusOr<RecordColumns> ParseColumns(const wire::Delta& d) {
   CISTERN_ASSIGN_OR_RETURN(c.expiries,
                            Column<uint32_t>::Parse(d.expiries(), n, "expiries", true, false));
   CISTERN_ASSIGN_OR_RETURN(c.causes, Column<uint8_t>::Parse(d.causes(), n, "causes", true, true));
+  CISTERN_ASSIGN_OR_RETURN(c.mutations,
+                           Column<uint64_t>::Parse(d.mutations(), n, "mutations", true, false));
   return c;
 }
 
@@ -72,6 +75,10 @@ absl::Status SessionCore::AddNamespaces(
     CISTERN_ASSIGN_OR_RETURN(const NamespaceIndex index, pool.namespaces.Report(info));
     namespace_numbers_.try_emplace(index, static_cast<uint32_t>(namespaces_.size()));
     namespaces_.push_back(index);
+    // Removed while this store was away, or before a record of it had come.
+    if (pool.namespaces.at(index).removed) {
+      QueueDropNamespace(pool, pool.namespaces.at(index).id);
+    }
   }
   return absl::OkStatus();
 }
@@ -83,7 +90,7 @@ absl::Status SessionCore::FlipMark(Store& store, bool new_process) {
   }
   store.parity = !store.parity;
   store.parity_clean = store.chunk_count() == 0;
-  store.hide_unmarked = new_process && !store.parity_clean;
+  store.hide_unmarked = (new_process || store.distrusted) && !store.parity_clean;
   store.resumable = false;
   return absl::OkStatus();
 }
@@ -103,6 +110,7 @@ absl::Status SessionCore::AcceptHello(PoolState& pool, Store& store,
   }
   FillFromHello(store, hello);
   store.forgotten = false;
+  ++pool.counters.sessions_opened;
   store.session = id_;
   store.last_heard = now;
   store.state = phase_ == Phase::kStreaming ? StoreState::kServing : StoreState::kSyncing;
@@ -136,6 +144,7 @@ absl::Status SessionCore::ApplySlice(PoolState& pool, Store& store, const wire::
     r.tiers = c.tiers[i];
     r.length = c.lengths[i];
     r.expiry_unix_s = c.expiries[i];
+    r.mutation = c.mutations[i];
     r.cause =
         wire::Cause_IsValid(c.causes[i]) ? static_cast<wire::Cause>(c.causes[i]) : wire::CAUSE_NONE;
     const uint32_t ns = c.namespaces[i];
@@ -147,6 +156,11 @@ absl::Status SessionCore::ApplySlice(PoolState& pool, Store& store, const wire::
     }
     r.ns = namespaces_[ns];
     ApplyRecord(pool, store, r, now);
+    if (!snapshot && r.tiers != 0 && r.cause == wire::CAUSE_PUT) {
+      NamespaceCounters& counters = pool.namespaces.counters(r.ns);
+      ++counters.put_chunks;
+      counters.put_bytes += r.length;
+    }
     if (snapshot) {
       ++snapshot_count_;
       for (size_t b = 0; b < KeyId::kBytes; ++b) snapshot_xor_.bytes[b] ^= r.id.bytes[b];
@@ -195,6 +209,7 @@ absl::Status SessionCore::OnSnapshotBegin(PoolState& pool, Store& store,
     pool.stores.Publish(store);
   }
   phase_ = Phase::kSnapshot;
+  ++pool.counters.snapshots_begun;
   snapshot_id_ = begin.snapshot_id();
   snapshot_count_ = 0;
   snapshot_xor_ = KeyId();
@@ -233,7 +248,9 @@ absl::Status SessionCore::OnSnapshotEnd(PoolState& pool, Store& store,
                                             " or other ids: send another"));
   }
   phase_ = Phase::kStreaming;
+  ++pool.counters.snapshots_completed;
   store.resumable = true;
+  store.distrusted = false;
   if (!store.parity_clean) {
     store.sweeping = true;
     pool.sweeps.push_back({SweepJob::Kind::kRemoveUnmarked, store.index, 0});
@@ -307,6 +324,12 @@ void SessionCore::OnClosed(PoolState& pool, Store& store, MonoTime now) {
   commands_.clear();
   open_victims_ = 0;
   queue_.clear();
+  // What it was still to drop it must not come back with.
+  if (!stale_.empty() || last_stale_command_ > acked_command_) {
+    Distrust(store, pool.MutationsEnd());
+  }
+  stale_.clear();
+  ++pool.counters.sessions_closed;
   pool.removals.StoreLost(store.index);
   store.session = SessionId(0);
   store.state = StoreState::kDead;
@@ -360,9 +383,53 @@ void SessionCore::QueueDropNamespace(PoolState& pool, const NamespaceId& ns) {
   drop.set_command(next_command_++);
 }
 
+uint64_t SessionCore::QueueFence() {
+  const uint64_t command = next_command_++;
+  Queue().mutable_fence()->set_command(command);
+  return command;
+}
+
+absl::Status SessionCore::OnFenceDone(const wire::FenceDone& done) {
+  if (phase_ != Phase::kStreaming || next_seq_ < done.record_seq()) {
+    return absl::AbortedError(absl::StrCat("session: record ", next_seq_, " is missing, ",
+                                           done.record_seq(), " was announced"));
+  }
+  if (done.command() >= next_command_) return Bad("the answer to a fence that was not sent");
+  passed_fence_ = std::max<uint64_t>(passed_fence_, done.command());
+  return absl::OkStatus();
+}
+
+void SessionCore::QueueStale(PoolState& pool) {
+  for (size_t begin = 0; begin < stale_.size(); begin += kMaxVictims) {
+    const size_t n = std::min<size_t>(kMaxVictims, stale_.size() - begin);
+    wire::Evict& evict = *Queue().mutable_evict();
+    evict.set_command(next_command_);
+    evict.set_epoch(pool.epoch.value);
+    evict.set_tier(kAllTiers);
+    evict.set_cause(wire::CAUSE_REPLACED);
+    ColumnWriter<KeyId> ids(evict.mutable_ids(), n);
+    ColumnWriter<uint16_t> shards(evict.mutable_shards(), n);
+    ColumnWriter<uint64_t> versions(evict.mutable_versions(), n);
+    for (size_t i = 0; i < n; ++i) {
+      ids.Set(i, stale_[begin + i].name.id);
+      shards.Set(i, stale_[begin + i].name.shard.value);
+      versions.Set(i, stale_[begin + i].version.value);
+    }
+    commands_.push_back({next_command_, {}});
+    last_stale_command_ = next_command_++;
+  }
+  stale_.clear();
+}
+
 void SessionCore::QueueEpochChanged(Epoch epoch) {
   if (ended_) return;
   Queue().mutable_epoch_changed()->set_epoch(epoch.value);
+}
+
+void SessionCore::QueueSegmentCommand(const PoolState& pool, const wire::SegmentCommand& command) {
+  wire::SegmentCommand& queued = *Queue().mutable_segment_command();
+  queued = command;
+  queued.set_epoch(pool.epoch.value);
 }
 
 void SessionCore::QueueError(const absl::Status& status) {
@@ -381,7 +448,8 @@ void SessionCore::QueueAckIfDue(bool now) {
   acked_seq_ = next_seq_;
 }
 
-void SessionCore::TakeOutput(size_t max, std::vector<wire::MasterMessage>* out) {
+void SessionCore::TakeOutput(PoolState& pool, size_t max, std::vector<wire::MasterMessage>* out) {
+  if (!stale_.empty() && !ended_) QueueStale(pool);
   while (max-- > 0 && !queue_.empty()) {
     out->push_back(std::move(queue_.front()));
     queue_.pop_front();

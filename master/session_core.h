@@ -74,13 +74,21 @@ class SessionCore {
   void QueueEvict(PoolState& pool, const std::vector<Victim>& victims, TierMask tiers,
                   wire::Cause cause);
   void QueueDropNamespace(PoolState& pool, const NamespaceId& ns);
+  // The store is to drop what it has under this version, which the index does not have (any more).
+  void AddStale(const ChunkName& name, Version version) { stale_.push_back({name, version}); }
+  // Asks for every record made so far; FencePassed says when they are applied.
+  uint64_t QueueFence();
+  bool FencePassed(uint64_t fence) const { return passed_fence_ >= fence; }
+  absl::Status OnFenceDone(const wire::FenceDone& done);
   void QueueEpochChanged(Epoch epoch);
+  // Precondition: CanCommand().
+  void QueueSegmentCommand(const PoolState& pool, const wire::SegmentCommand& command);
   // The last message of this session.
   void QueueError(const absl::Status& status);
   void QueueAckIfDue(bool now);
 
-  bool HasOutput() const { return !queue_.empty(); }
-  void TakeOutput(size_t max, std::vector<wire::MasterMessage>* out);
+  bool HasOutput() const { return !queue_.empty() || !stale_.empty(); }
+  void TakeOutput(PoolState& pool, size_t max, std::vector<wire::MasterMessage>* out);
   bool ended() const { return ended_; }
 
   SessionId id() const { return id_; }
@@ -105,6 +113,7 @@ class SessionCore {
   void SettleCommands(PoolState& pool, Store& store, MonoTime now);
   static bool Settled(PoolState& pool, const Store& store, const Victim& victim);
   wire::MasterMessage& Queue();
+  void QueueStale(PoolState& pool);
 
   const SessionId id_;
   const StoreIndex store_;
@@ -123,6 +132,13 @@ class SessionCore {
   uint64_t acked_command_ = 0;      // by the last heartbeat...
   uint64_t acked_command_seq_ = 0;  // ...whose earlier records end here
   uint64_t seq_at_heartbeat_ = 0;   // next_seq_ when it came
+  uint64_t passed_fence_ = 0;
+  struct Stale {
+    ChunkName name;
+    Version version;
+  };
+  std::vector<Stale> stale_;  // not in a command yet
+  uint64_t last_stale_command_ = 0;
   std::deque<wire::MasterMessage> queue_;
   bool ended_ = false;
 };

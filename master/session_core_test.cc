@@ -200,6 +200,49 @@ TEST(SessionTest, NonsenseEndsTheSession) {
   EXPECT_EQ(t.core().Pool(t.now).chunk_count, 0u);
 }
 
+// A buggy or hostile store: chunks that nobody gave it, more than it has room for, again and again.
+TEST(SessionTest, StoreThatReportsWhatItWasNeverGivenIsAccountedAndBounded) {
+  MasterOptions options;
+  options.max_chunks = 1'000;
+  TestPool t(options);
+  const SessionId honest = t.Connect(0, 64 * kMiB);
+  ASSERT_OK(t.SendRecords(honest, 1, {{.id = 1, .version = 1}}));
+  const SessionId hostile = t.Connect(1, kMiB);
+  uint64_t seq = 1;
+  for (uint64_t batch = 0; batch < 20; ++batch) {
+    std::vector<TestRecord> records;
+    for (uint64_t i = 0; i < 500; ++i) {
+      records.push_back({.id = 2 + i + batch * 500,
+                         .version = seq + i,
+                         .length = static_cast<uint32_t>(kMaxChunkBytes)});
+    }
+    ASSERT_OK(t.SendRecords(hostile, seq, records));
+    seq += 500;
+  }
+  // The index is full and says so; what is counted is what is in it.
+  PoolView pool = t.core().Pool(t.now);
+  EXPECT_EQ(pool.chunk_count, 1'000u);
+  EXPECT_EQ(pool.counters.records_refused, 20u * 500 - 999);
+  EXPECT_EQ(t.core().Stores(t.now)[1].chunk_count, 999u);
+  EXPECT_EQ(t.core().Stores(t.now)[1].accounted_bytes, 999 * kMaxChunkBytes);
+  // It claims to be empty, or larger than any host: no sum runs over, no placement is made there.
+  ASSERT_OK(t.SendHeartbeat(hostile, ~uint64_t{0}, ~uint64_t{0}, seq, 0));
+  ASSERT_OK(t.SendHeartbeat(hostile, kMiB, 0, seq, ~uint64_t{0}));
+  t.core().Tick(t.now, absl::UnixEpoch());
+  EXPECT_EQ(t.Exists({1}), std::vector{true});
+  // Removals of what it never had change nothing.
+  ASSERT_OK(t.SendRecords(hostile, seq, {{.id = 1, .version = 1, .tiers = 0}}));
+  EXPECT_EQ(t.Exists({1}), std::vector{true}) << "only its own replica would go";
+  // Once it is gone and forgotten so is all that it said.
+  t.core().OnSessionClosed(hostile, t.now);
+  t.now = t.now + options.forget_after + absl::Seconds(1);
+  t.core().Tick(t.now, absl::UnixEpoch());
+  while (t.core().BackgroundStep(t.now)) {
+  }
+  EXPECT_EQ(t.core().Pool(t.now).chunk_count, 1u);
+  EXPECT_EQ(t.core().Stores(t.now)[1].accounted_bytes, 0u);
+}
+
 TEST(SessionTest, SecondSessionOfAStoreEndsTheFirst) {
   TestPool t;
   const SessionId first = t.Connect(0, kMiB);

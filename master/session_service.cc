@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/string_view.h"
@@ -16,6 +17,15 @@ transport::ServerOffer Offer() {
   transport::ServerOffer offer;
   offer.max_keys = 4096;  // records of a delta
   return offer;
+}
+
+// Fault points of what a store sends.
+bool PassFault(const wire::StoreMessage& message) {
+  if (message.has_delta()) return CISTERN_FAULT("master.session.delta");
+  if (message.has_snapshot_begin()) return CISTERN_FAULT("master.snapshot.begin");
+  if (message.has_snapshot_page()) return CISTERN_FAULT("master.snapshot.page");
+  if (message.has_snapshot_end()) return CISTERN_FAULT("master.snapshot.end");
+  return false;
 }
 
 std::string PrintableId(std::string_view id) {
@@ -32,7 +42,8 @@ struct SessionService::StreamState {
   Step step = Step::kHelloAuth;
   transport::ServerHandshake handshake;
   SessionId session;
-  std::string store;  // for people
+  std::string store;    // for people
+  bool opened = false;  // was ever in session
 };
 
 SessionService::SessionService(Options options, CoreDriver& driver, RocksStateStore& state)
@@ -73,6 +84,12 @@ void SessionService::OnStreamMessage(SessionStream& stream, wire::StoreMessage& 
       status = OnHello(stream, state, message);
       break;
     case StreamState::Step::kOpen:
+      if (message.has_segment_done()) {
+        if (options_.on_segment_done) {
+          options_.on_segment_done(state.session, *message.mutable_segment_done());
+        }
+        return;
+      }
       status = OnRecords(state, message);
       break;
     case StreamState::Step::kEnded:
@@ -111,6 +128,7 @@ absl::Status SessionService::OnAuth(StreamState& state, const wire::StoreMessage
 absl::Status SessionService::OnHello(SessionStream& stream, StreamState& state,
                                      const wire::StoreMessage& message) {
   if (!message.has_hello()) return absl::InvalidArgumentError("hello expected");
+  (void)CISTERN_FAULT("master.session.hello");
   const wire::SessionHello& hello = message.hello();
   absl::Status fenced;
   absl::StatusOr<MasterCore::Opened> opened = driver_.With([&](MasterCore& core, MonoTime now) {
@@ -124,6 +142,7 @@ absl::Status SessionService::OnHello(SessionStream& stream, StreamState& state,
                     absl::StrCat("store ", hello.name(), " (", PrintableId(hello.store_id()), ")"));
   }
   state.step = StreamState::Step::kOpen;
+  state.opened = true;
   state.session = opened->session;
   state.store = absl::StrCat(hello.name(), " (", PrintableId(hello.store_id()), ")");
   CISTERN_LOG(Info, "store ", state.store, " from ", stream.peer(), ": in session as number ",
@@ -157,12 +176,15 @@ void SessionService::Welcome(const StreamPtr& stream, SessionId session,
     // Not for a stream that has ended meanwhile: nobody would take it off again.
     if (streams_.contains(stream->id())) sessions_[session] = stream;
   }
+  (void)CISTERN_FAULT("master.session.welcomed");
   driver_.Dispatch();
 }
 
 absl::Status SessionService::OnRecords(StreamState& state, const wire::StoreMessage& message) {
+  (void)PassFault(message);
   SessionCall call(state.session, message);
   driver_.Run(call);
+  if (message.has_delta()) (void)CISTERN_FAULT("master.session.applied");
   CISTERN_RETURN_IF_ERROR(call.status());
   driver_.DispatchTo(state.session);
   return absl::OkStatus();
@@ -172,6 +194,7 @@ void SessionService::OnStreamRoom(SessionStream&) { driver_.Dispatch(); }
 
 void SessionService::OnStreamClosed(SessionStream& stream) {
   StreamState& state = *static_cast<StreamState*>(stream.owner_state.get());
+  if (!state.opened) handshake_failures_.fetch_add(1, std::memory_order_relaxed);
   if (state.step == StreamState::Step::kOpen) {
     CISTERN_LOG(Info, "store ", state.store, ": session ended");
   }

@@ -46,6 +46,8 @@ class SessionService final : public wire::StoreSession::CallbackService,
     absl::Duration close_timeout = absl::Seconds(1);
     size_t max_streams = 16'384;
     SessionStream::Limits stream;
+    // A store's answer to a SegmentCommand.
+    std::function<void(SessionId, wire::SegmentDone&)> on_segment_done;
     // This master must stop: a store is in session with a master of a higher epoch.
     std::function<void(const absl::Status&)> on_fenced;
   };
@@ -57,6 +59,10 @@ class SessionService final : public wire::StoreSession::CallbackService,
   // Ends every stream and takes no more: the daemon stops.
   void Close();
   size_t stream_count() const;
+  // Streams that ended before their store had proved itself and said hello.
+  uint64_t handshake_failures() const {
+    return handshake_failures_.load(std::memory_order_relaxed);
+  }
 
   // wire::StoreSession::CallbackService, on gRPC's threads:
   grpc::ServerBidiReactor<wire::StoreMessage, wire::MasterMessage>* Session(
@@ -95,6 +101,7 @@ class SessionService final : public wire::StoreSession::CallbackService,
   };
 
   std::atomic<uint64_t> next_stream_{1};
+  std::atomic<uint64_t> handshake_failures_{0};
 
   mutable Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

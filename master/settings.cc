@@ -47,6 +47,17 @@ absl::Status CheckSettings(const config::MasterConfig& config) {
   if (config.data_port() != 0 && config.data_port() == config.grpc_port()) {
     return absl::InvalidArgumentError("data_port and grpc_port must differ");
   }
+  if (config.http_enabled() && config.http_port() != 0 &&
+      (config.http_port() == config.data_port() || config.http_port() == config.grpc_port())) {
+    return absl::InvalidArgumentError("http_port must differ from data_port and grpc_port");
+  }
+  if (config.http_enabled() && config.pool_token_file().empty() &&
+      !IsLoopbackAddress(config.http_address())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("http_address '", config.http_address(),
+                     "' can be reached from other hosts: a pool without pool_token_file keeps to "
+                     "this one"));
+  }
   return absl::OkStatus();
 }
 

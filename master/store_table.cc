@@ -2,6 +2,18 @@
 
 namespace cistern::master {
 
+const char* PlaceRefusalName(PlaceRefusal refusal) {
+  switch (refusal) {
+    case PlaceRefusal::kNoStore:
+      return "no_store";
+    case PlaceRefusal::kNoRoom:
+      return "no_room";
+    case PlaceRefusal::kTableFull:
+      return "table_full";
+  }
+  return "";
+}
+
 const char* StoreStateName(StoreState state) {
   switch (state) {
     case StoreState::kServing:

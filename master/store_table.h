@@ -64,7 +64,11 @@ struct Store {
   // Every replica of this store carries `parity`, so that a new snapshot can flip it.
   bool parity_clean = true;
   bool hide_unmarked = false;
-  bool sweeping = false;  // a sweep over its replicas is queued or runs
+  // Chunks of mutable namespaces that this store got by an earlier placement than this may have
+  // been written anew elsewhere, while it was away: what it still has of them is to go.
+  uint64_t distrust_below = 0;
+  bool distrusted = false;  // and its next session must show all that it holds
+  bool sweeping = false;    // a sweep over its replicas is queued or runs
 
   TierState& dram() { return tiers[0]; }
   const TierState& dram() const { return tiers[0]; }

@@ -5,7 +5,11 @@
 namespace cistern::master {
 
 Ticker::Ticker(Options options, CoreDriver& driver, absl::AnyInvocable<void()> sweep)
-    : options_(options), driver_(driver), sweep_(std::move(sweep)), thread_([this] { Run(); }) {}
+    : options_(options),
+      driver_(driver),
+      sweep_(std::move(sweep)),
+      last_tick_ns_(absl::ToInt64Nanoseconds(driver.clock().Mono().since_origin)),
+      thread_([this] { Run(); }) {}
 
 Ticker::~Ticker() {
   {
@@ -14,6 +18,11 @@ Ticker::~Ticker() {
   }
   stop_.NotifyAll();
   thread_.join();
+}
+
+absl::Duration Ticker::since_tick() const {
+  return driver_.clock().Mono().since_origin -
+         absl::Nanoseconds(last_tick_ns_.load(std::memory_order_relaxed));
 }
 
 void Ticker::Run() {
@@ -25,6 +34,8 @@ void Ticker::Run() {
       if (stopping_) return;
     }
     Tick();
+    last_tick_ns_.store(absl::ToInt64Nanoseconds(driver_.clock().Mono().since_origin),
+                        std::memory_order_relaxed);
     if (driver_.clock().Mono() < next_sweep) continue;
     next_sweep = driver_.clock().Mono() + options_.sweep;
     sweep_();

@@ -2,6 +2,8 @@
 #ifndef CISTERN_MASTER_TICKER_H_
 #define CISTERN_MASTER_TICKER_H_
 
+#include <atomic>
+#include <cstdint>
 #include <thread>
 
 #include "absl/functional/any_invocable.h"
@@ -25,6 +27,9 @@ class Ticker {
   Ticker(Options options, CoreDriver& driver, absl::AnyInvocable<void()> sweep);
   ~Ticker();
 
+  // How long ago the thread last came round: long when it hangs, or waits for the core's lock.
+  absl::Duration since_tick() const;
+
  private:
   void Run();
   void Tick();
@@ -35,6 +40,7 @@ class Ticker {
   Mutex mutex_;
   CondVar stop_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::atomic<int64_t> last_tick_ns_;
   std::thread thread_;
 };
 

@@ -60,6 +60,13 @@ ChunkRef ChunkStore::MakeRefLocked(uint32_t entry) {
   SegmentState& segment = SegmentOfLocked(entry);
   const HeaderIndex header = HeaderOf(segment, entry);
   const HeaderFields f = segment.headers.Read(header);
+  // The header lies in the segment, where bits rot: nothing is believed of it unseen.
+  if (!segment.headers.Sound(header) || f.name != e.name() || f.version != e.version() ||
+      f.length != e.length) {
+    ++verify_failures_;
+    RemoveLocked(entry, wire::CAUSE_CORRUPT);
+    return {};
+  }
   ++e.refcount;
   ++references_;
   ChunkRef ref;
@@ -125,6 +132,18 @@ size_t ChunkStore::AcquireMany(NamespaceIndex ns, absl::Span<const ChunkName> na
   return found;
 }
 
+std::vector<ChunkRef> ChunkStore::Hold(NamespaceIndex ns, absl::Span<const ChunkName> names) {
+  std::vector<ChunkRef> refs;
+  refs.reserve(names.size());
+  for (const ChunkName& name : names) {
+    MutexLock lock(mutex_);
+    const uint32_t entry = table_.Find(name, ChunkEntry::State::kCommitted);
+    if (entry == ChunkTable::kNone || table_.at(entry).namespace_index() != ns.value) continue;
+    refs.push_back(MakeRefLocked(entry));
+  }
+  return refs;
+}
+
 bool ChunkStore::Contains(NamespaceIndex ns, const ChunkName& name, absl::Time now) const {
   MutexLock lock(mutex_);
   const uint32_t entry = table_.Find(name, ChunkEntry::State::kCommitted);
@@ -141,8 +160,7 @@ void ChunkStore::ReleaseRef(uint32_t entry) {
   --e.refcount;
   --references_;
   if (e.refcount != 0 || e.state != ChunkEntry::State::kUnlinked) return;
-  SegmentState& segment = SegmentOfLocked(entry);
-  RecycleLocked(entry, segment.headers.Read(HeaderOf(segment, entry)).extent);
+  RecycleLocked(entry, ExtentOfLocked(entry));
 }
 
 absl::Status ChunkStore::Verify(const ChunkRef& ref) {
@@ -164,18 +182,30 @@ absl::Status ChunkStore::Verify(const ChunkRef& ref) {
   return absl::DataLossError("the stored bytes do not match their digest");
 }
 
+uint32_t ChunkStore::FindLocked(NamespaceIndex ns, const ChunkName& name, Version version) const {
+  const uint32_t entry = table_.Find(name, ChunkEntry::State::kCommitted);
+  if (entry == ChunkTable::kNone) return ChunkTable::kNone;
+  const ChunkEntry& e = table_.at(entry);
+  const bool right =
+      e.namespace_index() == ns.value && (version.value == 0 || e.version() == version);
+  return right ? entry : ChunkTable::kNone;
+}
+
+uint64_t ChunkStore::LengthOf(NamespaceIndex ns, const ChunkName& name, Version version) const {
+  MutexLock lock(mutex_);
+  const uint32_t entry = FindLocked(ns, name, version);
+  return entry == ChunkTable::kNone ? 0 : table_.at(entry).length;
+}
+
 wire::ChunkStatus ChunkStore::ReportBad(NamespaceIndex ns, const ChunkName& name, Version version) {
   ChunkRef ref;
   {
     MutexLock lock(mutex_);
-    const uint32_t entry = table_.Find(name, ChunkEntry::State::kCommitted);
+    const uint32_t entry = FindLocked(ns, name, version);
     if (entry == ChunkTable::kNone) return wire::CHUNK_NOT_FOUND;
-    const ChunkEntry& e = table_.at(entry);
-    if (e.namespace_index() != ns.value || (version.value != 0 && e.version() != version)) {
-      return wire::CHUNK_NOT_FOUND;
-    }
     ref = MakeRefLocked(entry);
   }
+  if (!ref) return wire::CHUNK_DATA_LOSS;
   return Verify(ref).ok() ? wire::CHUNK_OK : wire::CHUNK_DATA_LOSS;
 }
 

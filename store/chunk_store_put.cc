@@ -1,6 +1,7 @@
 // ChunkStore: from reservation to commit.
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <utility>
 
 #include "base/fault.h"
@@ -47,14 +48,67 @@ PutSlot& PutSlot::operator=(PutSlot&& other) noexcept {
   layout_ = other.layout_;
   extent_ = other.extent_;
   expiry_unix_ms_ = other.expiry_unix_ms_;
+  mutation_ = other.mutation_;
+  replace_ = other.replace_;
   payload_ = other.payload_;
+  kept_key_ = other.kept_key_;
   part_table_ = other.part_table_;
   single_part_digest_ = other.single_part_digest_;
   return *this;
 }
 
+void PutSlot::KeepKey(std::string_view key) {
+  const auto length = static_cast<uint16_t>(key.size());
+  std::memcpy(kept_key_, &length, sizeof(length));
+  std::memcpy(kept_key_ + sizeof(length), key.data(), key.size());
+}
+
 void PutSlot::Abort() {
   if (store_ != nullptr) std::exchange(store_, nullptr)->AbortSlot(this);
+}
+
+const char* PutRefusalName(PutRefusal refusal) {
+  switch (refusal) {
+    case PutRefusal::kNone:
+      return "none";
+    case PutRefusal::kNoRoom:
+      return "no_room";
+    case PutRefusal::kHeaders:
+      return "headers";
+    case PutRefusal::kInflight:
+      return "inflight";
+    case PutRefusal::kTooLarge:
+      return "too_large";
+  }
+  return "";
+}
+
+void ChunkStore::CountAnswers(absl::Span<const PutAnswer> answers) {
+  PutOutcomes counted;
+  bool any = false;
+  for (const PutAnswer& answer : answers) {
+    if (answer.status == wire::CHUNK_DATA_LOSS) {
+      ++counted.corrupt;
+    } else if (answer.refusal != PutRefusal::kNone &&
+               (answer.status == wire::CHUNK_RESOURCE_EXHAUSTED ||
+                answer.status == wire::CHUNK_INVALID_ARGUMENT)) {
+      ++counted.refused_by[static_cast<size_t>(answer.refusal)];
+    } else {
+      continue;
+    }
+    any = true;
+  }
+  if (!any) return;  // nearly always: the mutex is not taken
+  MutexLock lock(mutex_);
+  put_outcomes_.corrupt += counted.corrupt;
+  for (size_t i = 0; i < counted.refused_by.size(); ++i) {
+    put_outcomes_.refused_by[i] += counted.refused_by[i];
+  }
+}
+
+PutOutcomes ChunkStore::put_outcomes() const {
+  MutexLock lock(mutex_);
+  return put_outcomes_;
 }
 
 uint64_t ChunkStore::NewBatch() {
@@ -71,15 +125,25 @@ RoomNeeded ChunkStore::BeginPut(NamespaceIndex ns, absl::Span<const PutItem> ite
   RoomNeeded room;
   for (size_t begin = 0; begin < items.size(); begin += kItemsPerHold) {
     const size_t end = std::min(items.size(), begin + kItemsPerHold);
-    MutexLock lock(mutex_);
-    CISTERN_CHECK(ns.value < namespaces_.size());
-    uint64_t expiry = options.expiry_unix_ms;
-    const uint64_t ttl = namespaces_[ns.value].record.options.ttl_ms();
-    if (expiry == 0 && ttl != 0) expiry = UnixMs(now) + ttl;
+    {
+      MutexLock lock(mutex_);
+      CISTERN_CHECK(ns.value < namespaces_.size());
+      uint64_t expiry = options.expiry_unix_ms;
+      const uint64_t ttl = namespaces_[ns.value].record.options.ttl_ms();
+      if (ttl != 0) {
+        const uint64_t latest = ttl > UINT64_MAX - UnixMs(now) ? UINT64_MAX : UnixMs(now) + ttl;
+        expiry = expiry == 0 ? latest : std::min(expiry, latest);
+      }
+      for (size_t i = begin; i < end; ++i) {
+        CISTERN_CHECK(!answers[i].slot);
+        answers[i].duplicate_of = PutAnswer::kNoDuplicate;
+        BeginOneLocked(ns, items[i], options, expiry, now, &answers[i], &room);
+      }
+    }
     for (size_t i = begin; i < end; ++i) {
-      CISTERN_CHECK(!answers[i].slot);
-      answers[i].duplicate_of = PutAnswer::kNoDuplicate;
-      BeginOneLocked(ns, items[i], options, expiry, now, &answers[i], &room);
+      if (answers[i].slot && answers[i].slot.kept_key_ != nullptr) {
+        answers[i].slot.KeepKey(items[i].key);
+      }
     }
   }
   return room;
@@ -93,8 +157,12 @@ void ChunkStore::BeginOneLocked(NamespaceIndex ns, const PutItem& item, const Pu
     answer->status = wire::CHUNK_FAILED_PRECONDITION;
     return;
   }
+  if (ns_options.keep_keys() && (item.key.empty() || item.key.size() > kMaxKeyBytes)) {
+    answer->status = wire::CHUNK_INVALID_ARGUMENT;
+    return;
+  }
   const uint32_t writing = table_.Find(item.name, ChunkEntry::State::kWriting);
-  if (writing != ChunkTable::kNone) {
+  if (writing != ChunkTable::kNone && !options.replace) {
     const ChunkEntry& e = table_.at(writing);
     if (options.batch != 0 && e.last_access_unix_s == static_cast<uint32_t>(options.batch) &&
         e.namespace_index() == ns.value) {
@@ -132,18 +200,22 @@ void ChunkStore::BeginOneLocked(NamespaceIndex ns, const PutItem& item, const Pu
 void ChunkStore::ReserveLocked(NamespaceIndex ns, const PutItem& item, const PutOptions& options,
                                uint64_t expiry_unix_ms, const PartLayout& layout, PutAnswer* answer,
                                RoomNeeded* room) {
-  const uint64_t bytes = ExtentBytesFor(layout.length, layout.count);
+  const bool keep_key = namespaces_[ns.value].record.options.keep_keys();
+  const uint64_t bytes =
+      ExtentBytesFor(layout.length, layout.count, keep_key ? item.key.size() : 0);
   answer->status = wire::CHUNK_RESOURCE_EXHAUSTED;
   // A single chunk above the bound is let through alone, so that it can be put at all.
   if (inflight_bytes_ != 0 && inflight_bytes_ + bytes > options_.max_inflight_bytes) {
-    ++put_refused_;
+    answer->refusal = PutRefusal::kInflight;
     room->inflight = true;
     return;
   }
   SegmentState* best = nullptr;
   bool can_ever_fit = false;
   bool headers_short = false;
-  for (SegmentState& s : segments_) {
+  for (const auto& state : segments_) {
+    SegmentState& s = *state;
+    if (s.draining) continue;
     can_ever_fit |= bytes <= s.extents.capacity_bytes();
     if (!s.extents.Fits(bytes)) continue;
     if (s.headers.full()) {
@@ -154,8 +226,9 @@ void ChunkStore::ReserveLocked(NamespaceIndex ns, const PutItem& item, const Put
     }
   }
   if (best == nullptr) {
-    ++put_refused_;
+    answer->refusal = headers_short ? PutRefusal::kHeaders : PutRefusal::kNoRoom;
     if (!can_ever_fit) {
+      answer->refusal = PutRefusal::kTooLarge;
       answer->status = wire::CHUNK_INVALID_ARGUMENT;
       return;
     }
@@ -188,7 +261,10 @@ void ChunkStore::ReserveLocked(NamespaceIndex ns, const PutItem& item, const Put
   slot.layout_ = layout;
   slot.extent_ = extent;
   slot.expiry_unix_ms_ = expiry_unix_ms;
+  slot.mutation_ = namespaces_[ns.value].record.options.mutable_chunks() ? options.mutation : 0;
+  slot.replace_ = options.replace;
   slot.payload_ = best->segment->At(extent.offset);
+  slot.kept_key_ = keep_key ? slot.payload_ + KeptKeyOffset(layout.length, layout.count) : nullptr;
   slot.part_table_ =
       layout.count > 1
           ? reinterpret_cast<PartDigest*>(slot.payload_ + PartTableOffset(layout.length))
@@ -215,7 +291,9 @@ absl::StatusOr<Version> ChunkStore::Commit(PutSlot slot, const CommitOptions& op
     return absl::UnavailableError("fault: store.put.before_commit");
   }
   MutexLock lock(mutex_);
-  return CommitLocked(&slot, in_force, root, now);
+  const Version version = CommitLocked(&slot, in_force, root, now);
+  if (version.value == 0) return absl::AlreadyExistsError("a chunk of that name is there already");
+  return version;
 }
 
 absl::Status ChunkStore::CommitBatch(absl::Span<PutSlot> slots, const CommitOptions& options,
@@ -248,10 +326,18 @@ absl::Status ChunkStore::CommitBatch(absl::Span<PutSlot> slots, const CommitOpti
 
 Version ChunkStore::CommitLocked(PutSlot* slot, const CommitOptions& options, uint64_t root,
                                  absl::Time now) {
+  const uint32_t replaced = table_.Find(slot->name_, ChunkEntry::State::kCommitted);
+  if (replaced != ChunkTable::kNone &&
+      (!slot->replace_ || table_.at(replaced).namespace_index() != slot->namespace_index_.value)) {
+    // It came while this one was received: puts do not hinder a replace.
+    versions_->Unpromise(1);
+    AbortSlotLocked(slot);
+    slot->store_ = nullptr;
+    return Version(0);
+  }
   const Version version = versions_->Next();
   const uint32_t now_s = static_cast<uint32_t>(UnixMs(now) / 1000);
   NamespaceState& ns = namespaces_[slot->namespace_index_.value];
-  const uint32_t replaced = table_.Find(slot->name_, ChunkEntry::State::kCommitted);
 
   SegmentState& segment = SegmentOfLocked(slot->entry_);
   const HeaderIndex header = HeaderOf(segment, slot->entry_);
@@ -270,6 +356,8 @@ Version ChunkStore::CommitLocked(PutSlot* slot, const CommitOptions& options, ui
   const bool single = slot->layout_.count == 1 && options.digest_kind != wire::DIGEST_NONE;
   f.single_part_digest = single ? slot->single_part_digest_ : 0;
   f.last_access_unix_s = now_s;
+  f.mutation = slot->mutation_;
+  f.flags = slot->kept_key_ != nullptr ? kHeaderFlagKeptKey : 0;
   segment.headers.Commit(header, f);
   if (options.checked) segment.headers.MarkVerified(header);
   // A killed process leaves both versions; the scan keeps the higher.
@@ -303,13 +391,18 @@ Version ChunkStore::CommitLocked(PutSlot* slot, const CommitOptions& options, ui
   record.expiry_unix_s = e.expiry_unix_s;
   record.namespace_index = e.namespace_index();
   record.tiers = wire::TIER_DRAM;
-  record.cause = wire::CAUSE_PUT;
-  log_.Append(record);
+  record.cause = replaced != ChunkTable::kNone ? wire::CAUSE_REPLACED : wire::CAUSE_PUT;
+  record.mutation = f.mutation;
+  AppendRecordLocked(record);
   return version;
 }
 
 void ChunkStore::AbortSlot(PutSlot* slot) {
   MutexLock lock(mutex_);
+  AbortSlotLocked(slot);
+}
+
+void ChunkStore::AbortSlotLocked(PutSlot* slot) {
   SegmentState& segment = SegmentOfLocked(slot->entry_);
   table_.Unlink(slot->entry_);
   segment.headers.Free(HeaderOf(segment, slot->entry_));

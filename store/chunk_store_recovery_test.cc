@@ -108,11 +108,12 @@ TEST_F(ChunkStoreRecoveryTest, NamespacesComeBackByName) {
   Put(1, 4096);
   store_.reset();
   ASSERT_OK_AND_ASSIGN(store_, OpenStore(dir_, setup_, now_));
-  const auto infos = store_->NamespacesFrom(0);
-  ASSERT_EQ(infos.size(), 1u);  // "model" had no chunk
-  EXPECT_EQ(infos[0].name(), "second");
-  EXPECT_EQ(infos[0].fingerprint(), "fp of second");
-  EXPECT_EQ(infos[0].options().part_bytes(), 8192u);
+  EXPECT_FALSE(store_->FindNamespace(TestNamespace("model").id).has_value());  // it had no chunk
+  const auto entries = store_->NamespacesWithChunks();
+  ASSERT_EQ(entries.size(), 1u);
+  EXPECT_EQ(entries[0].info.name(), "second");
+  EXPECT_EQ(entries[0].info.fingerprint(), "fp of second");
+  EXPECT_EQ(entries[0].info.options().part_bytes(), 8192u);
 }
 
 TEST_F(ChunkStoreRecoveryTest, ArrivalOrderIsThatOfTheVersions) {

@@ -26,7 +26,7 @@ void ChunkStore::RemoveLocked(uint32_t entry, wire::Cause cause, bool silent) {
   CISTERN_CHECK(e.state == ChunkEntry::State::kCommitted);
   SegmentState& segment = SegmentOfLocked(entry);
   const HeaderIndex header = HeaderOf(segment, entry);
-  const Extent extent = segment.headers.Read(header).extent;
+  const Extent extent = ExtentOfLocked(entry);
   table_.Unlink(entry);
   table_.RemoveFromList(entry);
   segment.headers.Free(header);
@@ -45,7 +45,7 @@ void ChunkStore::RemoveLocked(uint32_t entry, wire::Cause cause, bool silent) {
     record.length = e.length;
     record.namespace_index = e.namespace_index();
     record.cause = static_cast<uint8_t>(cause);
-    log_.Append(record);
+    AppendRecordLocked(record);
   }
   if (e.expiry_unix_s != 0) {
     expiries_.NoteStale([this](const ExpiryIndex::Item& item) {
@@ -63,6 +63,24 @@ void ChunkStore::RecycleLocked(uint32_t entry, const Extent& extent) {
   segment.ForgetExtent(extent);
   segment.extents.Free(extent);
   segment.headers.Recycle(HeaderOf(segment, entry));
+}
+
+Extent ChunkStore::ExtentOfLocked(uint32_t entry) const {
+  const SegmentState& segment = SegmentOfLocked(entry);
+  const auto extent_of = [](const auto& at) {
+    return Extent{uint64_t{at.first} * Extent::kAlignment,
+                  uint64_t{at.second.pages} * Extent::kAlignment};
+  };
+  const Extent told = segment.headers.Read(HeaderOf(segment, entry)).extent;
+  const auto found =
+      segment.by_address.find(static_cast<uint32_t>(told.offset / Extent::kAlignment));
+  if (found != segment.by_address.end() && found->second.entry == entry) return extent_of(*found);
+  // Bits of the header have flipped: what is known in our own memory counts. Slow, and never seen
+  // on sound memory.
+  const auto known = std::find_if(segment.by_address.begin(), segment.by_address.end(),
+                                  [entry](const auto& at) { return at.second.entry == entry; });
+  CISTERN_CHECK(known != segment.by_address.end());
+  return extent_of(*known);
 }
 
 wire::ChunkStatus ChunkStore::Remove(NamespaceIndex ns, const ChunkName& name, Version version,
@@ -122,8 +140,8 @@ bool ChunkStore::RoomMadeLocked(const EvictResult& so_far, uint64_t bytes,
                                 uint64_t extent_bytes) const {
   if (so_far.bytes < bytes) return false;
   if (extent_bytes == 0) return true;
-  return std::any_of(segments_.begin(), segments_.end(), [&](const SegmentState& s) {
-    return !s.headers.full() && s.extents.Fits(extent_bytes);
+  return std::any_of(segments_.begin(), segments_.end(), [&](const auto& s) {
+    return !s->draining && !s->headers.full() && s->extents.Fits(extent_bytes);
   });
 }
 
@@ -156,7 +174,7 @@ void ChunkStore::EvictAroundLocked(uint32_t anchor, uint64_t extent_bytes, wire:
     const ChunkEntry& e = table_.at(it->second.entry);
     return std::tuple(e.touched, e.last_access_unix_s, e.version());
   };
-  const Extent own = segment.headers.Read(HeaderOf(segment, anchor)).extent;
+  const Extent own = ExtentOfLocked(anchor);
   auto first = all.find(static_cast<uint32_t>(own.offset / Extent::kAlignment));
   auto end = std::next(first);  // the hole takes [first, end) and the free space on both sides
   std::vector<uint32_t> victims = {anchor};
@@ -179,7 +197,7 @@ void ChunkStore::EvictAroundLocked(uint32_t anchor, uint64_t extent_bytes, wire:
     }
   }
   for (const uint32_t victim : victims) {
-    result->bytes += segment.headers.Read(HeaderOf(segment, victim)).extent.bytes;
+    result->bytes += ExtentOfLocked(victim).bytes;
     ++result->chunks;
     RemoveLocked(victim, cause);
   }
@@ -200,7 +218,9 @@ EvictResult ChunkStore::EvictSelf(uint64_t bytes, uint64_t extent_bytes, wire::C
       ChunkEntry& e = table_.at(entry);
       const bool sparing = looks < 4 * result.chunks + kSparingLooks;
       if (!sparing && ++looks_without_sparing > table_.listed_count()) return result;
-      if (!EvictableLocked(e, now_s) || (sparing && e.touched)) {
+      // What lies in a segment that is being unmounted goes anyway, and makes no room.
+      const bool may_go = !SegmentOfLocked(entry).draining && EvictableLocked(e, now_s);
+      if (!may_go || (sparing && e.touched)) {
         e.touched = false;
         table_.RemoveFromList(entry);
         table_.PushYoungest(entry);
@@ -219,7 +239,7 @@ uint64_t ChunkStore::ReserveDeficit() const {
   const uint64_t reserve =
       static_cast<uint64_t>(options_.reserve_share * static_cast<double>(capacity_bytes_));
   uint64_t free = 0;
-  for (const SegmentState& s : segments_) free += s.extents.free_bytes();
+  for (const auto& s : segments_) free += s->draining ? 0 : s->extents.free_bytes();
   return free >= reserve ? 0 : reserve - free;
 }
 

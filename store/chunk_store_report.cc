@@ -1,5 +1,8 @@
 // ChunkStore: what is held, for heartbeats, snapshots and leak checks.
 #include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <string>
 
 #include "base/columns.h"
 #include "store/chunk_store.h"
@@ -17,19 +20,29 @@ void ChunkStore::Usage(absl::Time now, wire::TierUsage* out) const {
   uint64_t free = 0;
   uint64_t largest = 0;
   uint64_t headers_used = 0;
-  for (const SegmentState& s : segments_) {
-    free += s.extents.free_bytes();
-    largest = std::max(largest, s.extents.largest_free_bytes());
-    headers_used += s.headers.used();
+  uint64_t headers = 0;
+  uint64_t capacity = capacity_bytes_;
+  for (const auto& s : segments_) {
+    headers_used += s->headers.used();
+    if (s->draining) {
+      // Shrinks with what it still holds: neither does the store look overfull at once, nor has it
+      // room that no put can have.
+      capacity += s->extents.capacity_bytes() - s->extents.free_bytes();
+      headers += s->headers.used();
+      continue;
+    }
+    headers += s->headers.count();
+    free += s->extents.free_bytes();
+    largest = std::max(largest, s->extents.largest_free_bytes());
   }
   out->set_tier(wire::TIER_DRAM);
-  out->set_capacity_bytes(capacity_bytes_);
-  out->set_used_bytes(capacity_bytes_ - free);
+  out->set_capacity_bytes(capacity);
+  out->set_used_bytes(capacity - free);
   out->set_committed_bytes(committed_bytes_);
   out->set_payload_bytes(payload_bytes_);
   out->set_chunk_count(table_.listed_count());
   out->set_largest_free_extent_bytes(largest);
-  out->set_header_count(table_.capacity());
+  out->set_header_count(headers);
   out->set_headers_used(headers_used);
   const uint32_t oldest = table_.oldest();
   int64_t age_s = 0;
@@ -43,7 +56,8 @@ void ChunkStore::Usage(absl::Time now, wire::TierUsage* out) const {
 
 void ChunkStore::SegmentInfos(std::vector<wire::SegmentInfo>* out) const {
   MutexLock lock(mutex_);
-  for (const SegmentState& s : segments_) {
+  for (const auto& state : segments_) {
+    const SegmentState& s = *state;
     wire::SegmentInfo& info = out->emplace_back();
     info.set_segment_id(s.segment->id().bytes.data(), s.segment->id().bytes.size());
     info.set_tier(wire::TIER_DRAM);
@@ -55,6 +69,10 @@ void ChunkStore::SegmentInfos(std::vector<wire::SegmentInfo>* out) const {
     info.set_headers_used(s.headers.used());
     info.set_path(s.segment->path());
     info.set_persistent(s.segment->persistent());
+    info.set_name(s.segment->name());
+    info.set_unmounting(s.draining);
+    info.set_huge_pages(HugePagesName(s.segment->huge_pages()));
+    info.set_huge_bytes(s.segment->huge_bytes());
   }
 }
 
@@ -66,7 +84,8 @@ void ChunkStore::FillCounters(wire::StoreCounters* out) const {
   out->set_get_misses(get_misses_);
   out->set_put_chunks(put_chunks_);
   out->set_put_present(put_present_);
-  out->set_put_refused(put_refused_);
+  out->set_put_refused(std::accumulate(put_outcomes_.refused_by.begin(),
+                                       put_outcomes_.refused_by.end(), uint64_t{0}));
   out->set_put_bytes(put_bytes_);
   out->set_verify_failures(verify_failures_);
   out->set_inflight_bytes(inflight_bytes_);
@@ -87,11 +106,10 @@ uint64_t ChunkStore::inflight_bytes() const {
 
 bool ChunkStore::AllFree() const {
   MutexLock lock(mutex_);
-  const bool segments_free =
-      std::all_of(segments_.begin(), segments_.end(), [](const SegmentState& s) {
-        return s.headers.used() == 0 && s.extents.free_bytes() == s.extents.capacity_bytes() &&
-               s.extents.free_extent_count() == 1;
-      });
+  const bool segments_free = std::all_of(segments_.begin(), segments_.end(), [](const auto& s) {
+    return s->headers.used() == 0 && s->extents.free_bytes() == s->extents.capacity_bytes() &&
+           s->extents.free_extent_count() == 1;
+  });
   const bool namespaces_empty =
       std::all_of(namespaces_.begin(), namespaces_.end(), [](const NamespaceState& ns) {
         return ns.chunk_count == 0 && ns.payload_bytes == 0 && ns.writing_count == 0;
@@ -121,6 +139,10 @@ std::optional<uint64_t> ChunkStore::ReadPage(uint64_t cursor, size_t max,
       r.namespace_index = e.namespace_index();
       r.tiers = wire::TIER_DRAM;
       r.cause = wire::CAUSE_PUT;
+      if (namespaces_[r.namespace_index].record.options.mutable_chunks()) {
+        const SegmentState& s = SegmentOfLocked(static_cast<uint32_t>(at));
+        r.mutation = s.headers.Read(HeaderOf(s, static_cast<uint32_t>(at))).mutation;
+      }
       accesses.push_back(e.last_access_unix_s);
     }
     at_end = at >= table_.capacity();
@@ -133,6 +155,43 @@ std::optional<uint64_t> ChunkStore::ReadPage(uint64_t cursor, size_t max,
   }
   builder.Finish();
   if (at_end) return std::nullopt;
+  return at;
+}
+
+std::optional<uint64_t> ChunkStore::ReadKeys(NamespaceIndex ns, uint64_t cursor, absl::Time now,
+                                             std::vector<KeptKey>* out) const {
+  constexpr uint64_t kBucketsPerHold = 2'048;
+  constexpr size_t kKeyBytesPerHold = 64 << 10;
+  const int64_t now_s = absl::ToUnixSeconds(now);
+  size_t copied = 0;
+  MutexLock lock(mutex_);
+  const uint64_t buckets = table_.bucket_count();
+  const uint64_t end = std::min(buckets, cursor + kBucketsPerHold);
+  uint64_t at = cursor;
+  for (; at < end && copied < kKeyBytesPerHold; ++at) {
+    table_.ForEachInBucket(at, [&](uint32_t entry) {
+      mutex_.AssertHeld();
+      const ChunkEntry& e = table_.at(entry);
+      if (e.state != ChunkEntry::State::kCommitted || e.namespace_index() != ns.value ||
+          (e.expiry_unix_s != 0 && e.expiry_unix_s <= now_s)) {
+        return;
+      }
+      const SegmentState& s = SegmentOfLocked(entry);
+      const HeaderFields f = s.headers.Read(HeaderOf(s, entry));
+      if ((f.flags & kHeaderFlagKeptKey) == 0) return;
+      const auto parts = static_cast<uint32_t>(
+          f.part_bytes == 0 ? 1 : (f.length + f.part_bytes - 1) / f.part_bytes);
+      const uint64_t offset = KeptKeyOffset(f.length, parts);
+      const char* kept = s.segment->At(f.extent.offset + offset);
+      uint16_t length = 0;
+      std::memcpy(&length, kept, sizeof(length));
+      // A rotten length must not lead out of the extent.
+      if (offset + sizeof(length) + length > f.extent.bytes) return;
+      out->push_back({e.name(), f.length, std::string(kept + sizeof(length), length)});
+      copied += length;
+    });
+  }
+  if (at >= buckets) return std::nullopt;
   return at;
 }
 

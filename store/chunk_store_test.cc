@@ -1,5 +1,9 @@
 #include "store/chunk_store.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -403,6 +407,30 @@ TEST_F(ChunkStoreTest, NamespaceTtlIsTheDefaultExpiry) {
   EXPECT_TRUE(Has(1));
 }
 
+TEST_F(ChunkStoreTest, SoonerOfTtlAndExpiryCounts) {
+  Open();
+  wire::NamespaceOptions options;
+  options.set_ttl_ms(60'000);
+  ns_ = *store_->BindNamespace(TestNamespace("minute", options));
+  const auto at = [&](absl::Duration after) {
+    PutOptions put;
+    put.expiry_unix_ms = static_cast<uint64_t>(absl::ToUnixMillis(now_ + after));
+    return put;
+  };
+  Put(1, 4096, at(absl::Seconds(10)));
+  Put(2, 4096, at(absl::Hours(10)));
+  now_ += absl::Seconds(10);
+  EXPECT_FALSE(Has(1));
+  EXPECT_TRUE(Has(2));
+  now_ += absl::Seconds(50);
+  EXPECT_FALSE(Has(2));
+  // A ttl beyond all time does not come out as one in the past.
+  options.set_ttl_ms(UINT64_MAX);
+  ns_ = *store_->BindNamespace(TestNamespace("for ever", options));
+  Put(3, 4096);
+  EXPECT_TRUE(Has(3));
+}
+
 TEST_F(ChunkStoreTest, FirstOpenersOptionsStay) {
   Open();
   wire::NamespaceOptions options;
@@ -411,8 +439,7 @@ TEST_F(ChunkStoreTest, FirstOpenersOptionsStay) {
   const NamespaceIndex second = *store_->BindNamespace(TestNamespace("ns"));
   EXPECT_EQ(first, second);
   EXPECT_EQ(store_->NamespaceOptionsOf(second).part_bytes(), 8192u);
-  EXPECT_EQ(store_->NamespacesFrom(1).size(), 1u);
-  EXPECT_EQ(store_->NamespacesFrom(1)[0].name(), "ns");
+  EXPECT_EQ(store_->NamespaceAt(second).info.name(), "ns");
 }
 
 TEST_F(ChunkStoreTest, NamespaceWithForeignIdIsRefused) {
@@ -454,6 +481,81 @@ TEST_F(ChunkStoreTest, ReportBadKeepsSoundChunksAndDropsBadOnes) {
   EXPECT_EQ(store_->ReportBad(ns_, NameOf(1), v), wire::CHUNK_NOT_FOUND);
   EXPECT_EQ(Counters().verify_failures(), 1u);
   EXPECT_NE(Put(1, 8192), Version(0));
+}
+
+// Every bit of a header that a reader relies on, flipped in turn behind a running store.
+TEST_F(ChunkStoreTest, ChunkWhoseHeaderRotsIsDroppedAndItsExtentComesBack) {
+  StoreSetup setup;
+  setup.kind = SegmentKind::kFile;
+  Open(setup);
+  PutOptions parts;
+  parts.part_bytes = 4096;
+  const int fd = open((dir_ / "dram-0").c_str(), O_RDWR);
+  ASSERT_GE(fd, 0);
+  Superblock superblock;
+  ASSERT_EQ(pread(fd, &superblock, sizeof(superblock), 0), ssize_t{sizeof(superblock)});
+  uint64_t dropped = 0;
+  for (uint64_t bit = 32; bit < 124 * 8; bit += 5) {  // all but magic, format and state
+    Put(1, 20'000, parts);
+    Put(2, 4096);
+    std::vector<ChunkHeader> headers(superblock.header_count);
+    const auto header_bytes = static_cast<ssize_t>(headers.size() * kHeaderBytes);
+    ASSERT_EQ(pread(fd, headers.data(), header_bytes, superblock.header_offset), header_bytes);
+    for (size_t h = 0; h < headers.size(); ++h) {
+      if (std::memcmp(headers[h].key_id, NameOf(1).id.bytes.data(), 16) != 0 ||
+          HeaderWordState(headers[h].word) == HeaderState::kFree) {
+        continue;
+      }
+      const auto at = static_cast<off_t>(superblock.header_offset + h * kHeaderBytes + bit / 8);
+      uint8_t byte;
+      ASSERT_EQ(pread(fd, &byte, 1, at), 1);
+      byte ^= 1 << bit % 8;
+      ASSERT_EQ(pwrite(fd, &byte, 1, at), 1);
+    }
+    // By a get, by a report, by eviction: whoever comes first.
+    switch (bit % 3) {
+      case 0:
+        EXPECT_FALSE(store_->Acquire(ns_, NameOf(1), now_)) << bit;
+        ++dropped;
+        break;
+      case 1:
+        EXPECT_EQ(store_->ReportBad(ns_, NameOf(1), Version(0)), wire::CHUNK_DATA_LOSS) << bit;
+        ++dropped;
+        break;
+      default:
+        EXPECT_EQ(store_->Remove(ns_, NameOf(1), Version(0), wire::CAUSE_REMOVED), wire::CHUNK_OK);
+    }
+    EXPECT_FALSE(Has(1));
+    EXPECT_TRUE(HasBytes(2, 4096));
+  }
+  close(fd);
+  EXPECT_EQ(Counters().verify_failures(), dropped);
+  EXPECT_EQ(Counters().removed_by_cause(wire::CAUSE_CORRUPT), dropped);
+  EXPECT_NE(Put(1, 20'000, parts), Version(0));
+  EXPECT_TRUE(HasBytes(1, 20'000));
+  RemoveAll();
+  EXPECT_TRUE(store_->AllFree());
+}
+
+TEST_F(ChunkStoreTest, HeaderThatRotsUnderAReaderLeavesItItsBytes) {
+  Open();
+  Put(1, 8192);
+  ChunkRef held = store_->Acquire(ns_, NameOf(1), now_);
+  // The header is found in front of the payload, by the key.
+  char* const payload = const_cast<char*>(held.payload().data());
+  char* header = payload;
+  do {
+    header -= kHeaderBytes;
+  } while (std::memcmp(header + offsetof(ChunkHeader, key_id), NameOf(1).id.bytes.data(), 16) !=
+               0 ||
+           reinterpret_cast<uintptr_t>(header) % kHeaderBytes != 0);
+  header[offsetof(ChunkHeader, payload_offset) + 4] ^= 1;
+  EXPECT_FALSE(store_->Acquire(ns_, NameOf(1), now_));
+  EXPECT_EQ(std::string(payload, 8192), PatternBytes(1, 8192));
+  EXPECT_NE(Put(1, 8192), Version(0));
+  held.Release();
+  RemoveAll();
+  EXPECT_TRUE(store_->AllFree());
 }
 
 TEST_F(ChunkStoreTest, RecheckRefusesBytesThatDoNotMatchTheirDigests) {

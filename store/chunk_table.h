@@ -54,8 +54,9 @@ struct ChunkEntry {
 };
 static_assert(sizeof(ChunkEntry) == 56);
 
-// A hash table of fixed capacity over a dense array whose entries never move, and an intrusive list
-// of committed entries from oldest to youngest. The hash is mixed with a random seed, so that
+// A hash table over a dense array whose entries keep their numbers for good (Grow may move them in
+// memory: no reference outlives it), and an intrusive list of committed entries from oldest to
+// youngest. The hash is mixed with a random seed, so that
 // crafted ids cannot build long chains.
 //
 // Not thread-safe: ChunkStore calls it under its mutex.
@@ -66,16 +67,34 @@ class ChunkTable {
   // `capacity` = headers of all segments, below 2^32 - 1.
   ChunkTable(uint32_t capacity, uint64_t seed);
 
+  // Makes room for entries up to `capacity`, which is above the present one and below 2^32 - 1.
+  // Takes microseconds; the buckets move later, as Rehash is called. Precondition: no rehash is
+  // under way.
+  void Grow(uint32_t capacity);
+  // Moves up to `buckets` of the buckets that Grow has made too few. False when none is left.
+  bool Rehash(size_t buckets);
+  // Gives the memory of entries [first, first + count) back. Precondition: all are free.
+  void Discard(uint32_t first, uint32_t count);
+
   uint32_t capacity() const { return capacity_; }
   ChunkEntry& at(uint32_t entry) { return entries_[entry]; }
   const ChunkEntry& at(uint32_t entry) const { return entries_[entry]; }
 
-  // The committed (or writing) entry of that name; kNone when there is none. At most one of each
-  // exists.
+  // The committed (or, of several, one writing) entry of that name; kNone when there is none. At
+  // most one is committed.
   uint32_t Find(const ChunkName& name, ChunkEntry::State state) const;
   // Enters an entry whose name is set, in front of its chain. Precondition: not entered.
   void Link(uint32_t entry);
   void Unlink(uint32_t entry);
+
+  // Buckets neither move nor change their number: a name is always found in the same one.
+  size_t bucket_count() const { return bucket_mask_ + 1; }
+  template <typename Fn>  // fn(entry number); must not change the table
+  void ForEachInBucket(size_t bucket, Fn&& fn) const {
+    for (uint32_t next = buckets_[bucket]; next != 0; next = entries_[next - 1].hash_next) {
+      fn(next - 1);
+    }
+  }
 
   // The arrival list.
   void PushYoungest(uint32_t entry);
@@ -87,14 +106,25 @@ class ChunkTable {
   struct FreeDeleter {
     void operator()(void* p) const { std::free(p); }
   };
-  size_t BucketOf(const ChunkName& name) const;
+  struct Unmapper {
+    size_t bytes = 0;
+    void operator()(ChunkEntry* p) const;
+  };
+  using Entries = std::unique_ptr<ChunkEntry[], Unmapper>;
+  using Buckets = std::unique_ptr<uint32_t[], FreeDeleter>;
+  // The head of the chain that `name` belongs to.
+  uint32_t& BucketOf(const ChunkName& name) const;
 
-  const uint32_t capacity_;
+  uint32_t capacity_;
   const uint64_t seed_;
-  // calloc: pages are backed only when touched.
-  std::unique_ptr<ChunkEntry[], FreeDeleter> entries_;
-  std::unique_ptr<uint32_t[], FreeDeleter> buckets_;  // entry + 1; 0 = empty
+  // Pages of both are backed only when touched.
+  Entries entries_;
+  Buckets buckets_;  // entry + 1; 0 = empty
   size_t bucket_mask_ = 0;
+  // During a rehash: the smaller array, of which the buckets from rehashed_ on still count.
+  Buckets old_buckets_;
+  size_t old_mask_ = 0;
+  size_t rehashed_ = 0;
   uint32_t oldest_ = kNone;
   uint32_t youngest_ = kNone;
   uint32_t listed_count_ = 0;

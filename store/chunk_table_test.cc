@@ -111,5 +111,64 @@ TEST_F(ChunkTableTest, CraftedIdsDoNotShareAChainUnderAnotherSeed) {
   }
 }
 
+TEST_F(ChunkTableTest, GrowsWhileItIsUsed) {
+  // A model beside it: linked names by entry. Every step of the rehash is followed by changes.
+  ChunkTable table(100, 42);
+  std::map<uint64_t, uint32_t> model;
+  std::minstd_rand random(7);
+  uint32_t capacity = 100;
+  std::vector<uint32_t> free;
+  const auto add_free = [&](uint32_t from, uint32_t to) {
+    for (uint32_t e = from; e < to; ++e) free.push_back(e);
+  };
+  add_free(0, capacity);
+  uint64_t next_name = 0;
+  const auto change = [&] {
+    if (!free.empty() && (model.empty() || random() % 3 != 0)) {
+      Enter(table, free.back(), Name(next_name));
+      table.PushYoungest(free.back());
+      model[next_name++] = free.back();
+      free.pop_back();
+      return;
+    }
+    const auto victim = std::next(model.begin(), random() % model.size());
+    table.Unlink(victim->second);
+    table.RemoveFromList(victim->second);
+    table.at(victim->second).state = ChunkEntry::State::kFree;
+    free.push_back(victim->second);
+    model.erase(victim);
+  };
+  for (int grown = 0; grown < 5; ++grown) {
+    for (int i = 0; i < 500; ++i) change();
+    table.Grow(capacity * 3);
+    EXPECT_EQ(table.capacity(), capacity * 3);
+    add_free(capacity, capacity * 3);
+    capacity *= 3;
+    bool more = true;
+    while (more) {
+      more = table.Rehash(3);
+      change();
+      for (const auto& [name, entry] : model) {
+        ASSERT_EQ(table.Find(Name(name), ChunkEntry::State::kCommitted), entry) << name;
+      }
+    }
+    EXPECT_EQ(table.listed_count(), model.size());
+  }
+  for (uint64_t name = 0; name < next_name; ++name) {
+    if (!model.contains(name)) {
+      ASSERT_EQ(table.Find(Name(name), ChunkEntry::State::kCommitted), ChunkTable::kNone);
+    }
+  }
+}
+
+TEST_F(ChunkTableTest, DiscardedEntriesAreZeroAndNeighboursStay) {
+  ChunkTable table(10'000, 1);
+  for (uint32_t e = 0; e < 10'000; ++e) table.at(e).length = e + 1;
+  table.Discard(1'000, 5'000);
+  EXPECT_EQ(table.at(999).length, 1'000u);
+  EXPECT_EQ(table.at(3'000).length, 0u);
+  EXPECT_EQ(table.at(6'000).length, 6'001u);
+}
+
 }  // namespace
 }  // namespace cistern::store

@@ -28,10 +28,18 @@ class StoreDaemon {
   virtual ~StoreDaemon() = default;
 
   virtual uint16_t data_port() const = 0;
+  virtual uint16_t http_port() const = 0;  // 0 = none
   virtual std::string endpoints_json() const = 0;
-  // Ends connections and the session, then lets go of segments (committed chunks stay in file
-  // segments). Idempotent; the destructor calls it.
+  // Whether its threads come round; waits some seconds for one that does not.
+  virtual bool Alive() = 0;
+  // One line for people.
+  virtual std::string StatusLine() = 0;
+  // Takes nothing new, ends the session, lets calls in progress end (for stop_grace at most), ends
+  // connections, then lets go of segments (committed chunks stay in file segments). Idempotent; the
+  // destructor calls it.
   virtual void Stop() = 0;
+  // Stop() waits for no calls, also when it runs already. Any thread.
+  virtual void Hurry() = 0;
 };
 
 }  // namespace cistern::store

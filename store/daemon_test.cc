@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "base/columns.h"
 #include "base/config.h"
 #include "base/digest.h"
+#include "base/fault.h"
 #include "base/key_hash.h"
 #include "base/test_util.h"
 #include "gmock/gmock.h"
@@ -37,7 +39,7 @@ class StoreDaemonTest : public testing::Test {
   config::StoreConfig Config(const std::string& segment_size = "8MiB") {
     config::StoreConfig config;
     const std::string toml =
-        "data_port = 0\ndata_dir = \"" + (dir_ / "data") + "\"\nsegment_dir = \"" +
+        "data_port = 0\nhttp_port = 0\ndata_dir = \"" + (dir_ / "data") + "\"\nsegment_dir = \"" +
         (dir_ / "segments") + "\"\nmaster_address = \"" + master_.address() +
         "\"\npool_token_file = \"" + (dir_ / "token") + "\"\nexpected_chunk = \"4KiB\"\n" +
         "[[segment]]\nsize = \"" + segment_size + "\"\n";
@@ -216,7 +218,7 @@ TEST_F(StoreDaemonTest, GetOfAnotherLengthNamesTheRealOne) {
   EXPECT_TRUE(got.payload.empty());
 }
 
-TEST_F(StoreDaemonTest, RangesAndPartsCarryTheDigestsOfWholeParts) {
+TEST_F(StoreDaemonTest, RangesAndPartsCarryThePartTableWhereItCanBeUsed) {
   StartStore();
   const TestChunk chunk = Chunk(1, (3 << 20) + 5);
   peer_->Put(ns_, {chunk}, /*in_line=*/false);
@@ -225,15 +227,23 @@ TEST_F(StoreDaemonTest, RangesAndPartsCarryTheDigestsOfWholeParts) {
     uint32_t bytes;
     uint32_t first_part, part_count;
     uint64_t expect_offset, expect_bytes;
-    size_t digests;
+    bool table;
   };
   const Case cases[] = {
-      {100, 50, 0, 0, 100, 50, 0},                               // inside one part
-      {1 << 20, 1 << 20, 0, 0, 1 << 20, 1 << 20, 1},             // exactly part 1
-      {100, (3 << 20) + 5 - 100, 0, 0, 100, (3 << 20) - 95, 3},  // parts 1, 2 and the short last
-      {0, 0, 1, 2, 1 << 20, 2 << 20, 2},                         // parts 1 and 2
-      {0, 0, 3, 0, 3 << 20, 5, 1},                               // from part 3 to the end
+      {100, 50, 0, 0, 100, 50, false},                              // inside one part
+      {1 << 19, 1 << 20, 0, 0, 1 << 19, 1 << 20, false},            // halves of two
+      {1 << 20, 1 << 20, 0, 0, 1 << 20, 1 << 20, true},             // exactly part 1
+      {100, (3 << 20) + 5 - 100, 0, 0, 100, (3 << 20) - 95, true},  // parts 1, 2 and the short last
+      {0, 0, 1, 2, 1 << 20, 2 << 20, true},                         // parts 1 and 2
+      {0, 0, 3, 0, 3 << 20, 5, true},                               // from part 3 to the end
   };
+  // Four parts, all of whose digests make the root.
+  std::string table;
+  for (const size_t at : {0, 1 << 20, 2 << 20, 3 << 20}) {
+    const std::string part = chunk.bytes.substr(at, 1 << 20);
+    const PartDigest digest = DigestOf(part.data(), part.size());
+    table.append(reinterpret_cast<const char*>(&digest), 8);
+  }
   for (const Case& c : cases) {
     wire::GetRequest request;
     request.set_ns_ref(ns_);
@@ -249,10 +259,63 @@ TEST_F(StoreDaemonTest, RangesAndPartsCarryTheDigestsOfWholeParts) {
     request.set_deadline_ms(5'000);
     const AnswerFrames answer = peer_->Call(FrameType::kGet, request.SerializeAsString());
     ASSERT_OK(answer.status);
-    ASSERT_EQ(answer.payload.size(), c.digests * 8 + c.expect_bytes);
-    EXPECT_EQ(answer.payload.substr(c.digests * 8),
-              chunk.bytes.substr(c.expect_offset, c.expect_bytes));
+    const std::string expected =
+        (c.table ? table : "") + chunk.bytes.substr(c.expect_offset, c.expect_bytes);
+    EXPECT_TRUE(answer.payload == expected) << c.offset << " " << c.first_part;
   }
+}
+
+TEST_F(StoreDaemonTest, PartMajorSendsTablesThenPartAfterPart) {
+  StartStore();
+  // Of 4, 1 and 2 parts of 4 KiB; the last parts are shorter.
+  const std::vector<TestChunk> chunks = {Chunk(1, 3 * 4096 + 5), Chunk(2, 4096),
+                                         Chunk(3, 4096 + 100)};
+  std::string put;
+  std::string tables;
+  for (const TestChunk& c : chunks) {
+    std::string table;
+    for (size_t at = 0; at < c.bytes.size(); at += 4096) {
+      const std::string part = c.bytes.substr(at, 4096);
+      const PartDigest digest = DigestOf(part.data(), part.size());
+      table.append(reinterpret_cast<const char*>(&digest), 8);
+    }
+    put += c.bytes + table;
+    tables += table;
+  }
+  wire::PutRequest meta = peer_->PutMeta(ns_, chunks, true);
+  meta.set_part_bytes(4096);
+  ASSERT_OK(peer_->Call(FrameType::kPut, meta.SerializeAsString(), put).status);
+
+  wire::GetRequest request;
+  request.set_ns_ref(ns_);
+  request.set_order(wire::PART_MAJOR);
+  request.set_deadline_ms(5'000);
+  for (const TestChunk& c : chunks) {
+    request.mutable_ids()->append(c.id.view());
+    const auto bytes = static_cast<uint32_t>(c.bytes.size());
+    request.mutable_target_lengths()->append(reinterpret_cast<const char*>(&bytes), 4);
+  }
+  const auto part = [&](size_t chunk, size_t p) {
+    return chunks[chunk].bytes.substr(p * 4096, 4096);
+  };
+  AnswerFrames answer = peer_->Call(FrameType::kGet, request.SerializeAsString());
+  ASSERT_OK(answer.status);
+  EXPECT_TRUE(answer.payload == tables + part(0, 0) + part(1, 0) + part(2, 0) + part(0, 1) +
+                                    part(2, 1) + part(0, 2) + part(0, 3));
+
+  // Byte ranges that begin and end within parts: the pieces keep to the parts they are of.
+  request.clear_target_lengths();
+  const uint64_t offsets[] = {4000, 0, 4090};
+  const uint32_t lengths[] = {200, 50, 20};
+  request.set_range_offsets(std::string(reinterpret_cast<const char*>(offsets), 24));
+  request.set_range_lengths(std::string(reinterpret_cast<const char*>(lengths), 12));
+  request.set_target_lengths(request.range_lengths());
+  answer = peer_->Call(FrameType::kGet, request.SerializeAsString());
+  ASSERT_OK(answer.status);
+  EXPECT_EQ(answer.payload, chunks[0].bytes.substr(4000, 96) + chunks[1].bytes.substr(0, 50) +
+                                chunks[2].bytes.substr(4090, 6) +
+                                chunks[0].bytes.substr(4096, 104) +
+                                chunks[2].bytes.substr(4096, 14));
 }
 
 TEST_F(StoreDaemonTest, RefusesWhatItCannotServe) {
@@ -337,6 +400,33 @@ TEST_F(StoreDaemonTest, FullStoreMakesRoomByItself) {
   EXPECT_TRUE(master_.WaitFor([&] { return master_.need_bytes() != 0; }));
 }
 
+TEST_F(StoreDaemonTest, WithoutAMasterItServesAndMakesRoomByItself) {
+  StartStore();  // it meets its pool
+  const TestChunk kept = Chunk(1, 100'000);
+  peer_->Put(ns_, {kept});
+  StopStore();
+  config::StoreConfig alone = Config();
+  alone.set_master_address("127.0.0.1:1");
+  ASSERT_OK_AND_ASSIGN(store_, StoreDaemon::Start(alone, Clock::Real(), [] { return false; }));
+  peer_ = std::make_unique<TestPeer>(store_->data_port(), kToken);
+  ASSERT_OK_AND_ASSIGN(ns_, peer_->Bind("model", "fp"));
+  EXPECT_EQ(peer_->Get(ns_, {kept}).payload.substr(8), kept.bytes);
+  for (uint8_t n = 2; n <= 31; ++n) {  // 15 MiB into a segment of 8
+    const wire::PutDone done = peer_->Put(ns_, {Chunk(n, 512 << 10)});
+    ASSERT_THAT(Statuses(done.statuses()), ElementsAre(0)) << int{n} << " " << done.message();
+  }
+  EXPECT_EQ(peer_->Get(ns_, {Chunk(31, 512 << 10)}).payload.substr(8), Chunk(31, 512 << 10).bytes);
+}
+
+TEST_F(StoreDaemonTest, PoolFileIsWrittenWholeOrNotAtAll) {
+  ASSERT_OK(ArmFault("base.durable_file.write:error"));
+  EXPECT_THAT(StoreDaemon::Start(Config(), Clock::Real(), [] { return false; }).status(),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr(dir_ / "data/pool")));
+  DisarmFaults();
+  StartStore();
+  EXPECT_EQ(ReadFile(dir_ / "data/pool"), master_.pool_id().ToHex() + "\n");
+}
+
 TEST_F(StoreDaemonTest, CommittedChunksAreBackAfterARestart) {
   StartStore();
   const TestChunk chunk = Chunk(1, 100'000);
@@ -409,6 +499,47 @@ TEST_F(StoreDaemonTest, SecondStoreOnTheSameFolderIsRefused) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("in use")));
 }
 
+TEST_F(StoreDaemonTest, WrongReportsAreNotHashedForEver) {
+  StartStore("40MiB");
+  const TestChunk good = Chunk(1, 32 << 20);
+  peer_->Put(ns_, {good}, /*in_line=*/false);
+  const TestChunk bad = Chunk(2, 8192);
+  peer_->Put(ns_, {bad});
+  wire::ReportBad report;
+  report.set_ns_ref(ns_);
+  report.set_deadline_ms(20'000);
+  // A peer that says so of a good chunk 1,024 times: 32 GiB to hash. The connection's share is 256
+  // MiB at once and 32 MiB a second.
+  for (int i = 0; i < 1'024; ++i) report.mutable_ids()->append(good.id.view());
+  report.set_versions(std::string(8 * 1'024, '\0'));
+  const MonoTime start = Clock::Real().Mono();
+  const AnswerFrames answer = peer_->Call(FrameType::kReportBad, report.SerializeAsString());
+  const double seconds = absl::ToDoubleSeconds(Clock::Real().Mono() - start);
+  ASSERT_OK(answer.status);
+  wire::ReportBadReply reply;
+  ASSERT_TRUE(reply.ParseFromString(answer.metas.at(0)));
+  const auto hashed =
+      std::count(reply.statuses().begin(), reply.statuses().end(), char{wire::CHUNK_OK});
+  EXPECT_GE(hashed, 8);  // 256 MiB
+  EXPECT_LE(hashed, 8 + seconds + 1);
+  EXPECT_EQ(std::count(reply.statuses().begin(), reply.statuses().end(),
+                       char{wire::CHUNK_RESOURCE_EXHAUSTED}),
+            1'024 - hashed);
+  EXPECT_THAT(Statuses(peer_->Get(ns_, {good}).head.statuses()), ElementsAre(wire::CHUNK_OK));
+
+  // Others are heard.
+  FlipByteInSegment(bad, 77);
+  TestPeer other(store_->data_port(), kToken);
+  ASSERT_OK_AND_ASSIGN(const uint32_t ns, other.Bind("model", "fp"));
+  report.set_ns_ref(ns);
+  report.set_ids(std::string(bad.id.view()));
+  report.set_versions(std::string(8, '\0'));
+  const AnswerFrames heard = other.Call(FrameType::kReportBad, report.SerializeAsString());
+  ASSERT_OK(heard.status);
+  ASSERT_TRUE(reply.ParseFromString(heard.metas.at(0)));
+  EXPECT_THAT(Statuses(reply.statuses()), ElementsAre(wire::CHUNK_DATA_LOSS));
+}
+
 TEST_F(StoreDaemonTest, ReportedChunkIsHashedAndDroppedOnlyIfBad) {
   StartStore();
   const TestChunk good = Chunk(1, 8192);
@@ -436,6 +567,20 @@ TEST_F(StoreDaemonTest, WrongTokenIsRefused) {
   TestPeer stranger(store_->data_port(), "another token, as long as the real one");
   EXPECT_THAT(stranger.Bind("model", "fp").status(), StatusIs(absl::StatusCode::kPermissionDenied));
   EXPECT_THAT(Statuses(peer_->Put(ns_, {Chunk(1, 4096)}).statuses()), ElementsAre(0));
+}
+
+TEST(StoreConfigTest, SegmentsHaveNamesOfTheirOwn) {
+  config::StoreConfig config;
+  config.set_listen_address("127.0.0.1");
+  config.add_segment();
+  config.add_segment()->set_name("dram-0");  // the default name of the first
+  EXPECT_THAT(StoreDaemon::CheckConfig(config),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("two segments are called")));
+  config.mutable_segment(1)->set_name("dram-1");
+  EXPECT_OK(StoreDaemon::CheckConfig(config));
+  while (config.segment_size() < 65) config.add_segment();
+  EXPECT_THAT(StoreDaemon::CheckConfig(config),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most 64")));
 }
 
 TEST(StoreConfigTest, RulesAcrossKeys) {

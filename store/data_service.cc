@@ -12,9 +12,20 @@
 #include "proto/master.pb.h"
 #include "store/connection_state.h"
 #include "store/get_call.h"
+#include "store/list_call.h"
 #include "store/put_call.h"
 
 namespace cistern::store {
+
+// A report under examination.
+struct BadReport {
+  NamespaceIndex ns;
+  std::vector<ChunkName> names;
+  std::vector<Version> versions;
+  std::shared_ptr<ReportLimiter> peer;  // the connection's
+  std::string statuses;                 // of the first chunks: those checked so far
+};
+
 namespace {
 
 using transport::FrameType;
@@ -37,14 +48,7 @@ absl::StatusOr<NamespaceRecord> ReadBind(const ServerCall& call) {
   return record;
 }
 
-struct BadReport {
-  NamespaceIndex ns;
-  std::vector<ChunkName> names;
-  std::vector<Version> versions;
-  std::string statuses;  // of the first chunks: those checked so far
-};
-
-absl::StatusOr<BadReport> ReadReport(ServerCall& call) {
+absl::StatusOr<BadReport> ReadReport(const ServiceContext& context, ServerCall& call) {
   // Reports are rare and each chunk is hashed: many in one request can only be an attack.
   constexpr size_t kMaxReported = 1'024;
   wire::ReportBad meta;
@@ -52,7 +56,9 @@ absl::StatusOr<BadReport> ReadReport(ServerCall& call) {
     return absl::InvalidArgumentError("report: malformed request");
   }
   BadReport report;
-  CISTERN_ASSIGN_OR_RETURN(report.ns, ConnectionState::Of(call.connection()).Find(meta.ns_ref()));
+  ConnectionState& state = ConnectionState::Of(call.connection(), *context.chunks);
+  CISTERN_ASSIGN_OR_RETURN(report.ns, state.Find(meta.ns_ref()));
+  report.peer = state.reports();
   CISTERN_ASSIGN_OR_RETURN(const KeyColumn ids, KeyColumn::Parse(meta.ids()));
   if (ids.size() > kMaxReported) {
     return absl::InvalidArgumentError(absl::StrCat("report: more than ", kMaxReported, " chunks"));
@@ -68,30 +74,6 @@ absl::StatusOr<BadReport> ReadReport(ServerCall& call) {
   return report;
 }
 
-// One chunk a task: what else the maintenance thread does (room for waiting puts, expiry) must not
-// wait until a thousand chunks of 1 GiB are hashed.
-void CheckReported(const ServiceContext& context, std::shared_ptr<ServerCall> call,
-                   std::shared_ptr<BadReport> report) {
-  const bool queued = context.run_in_background([&context, call, report] {
-    if (call->aborted()) return;
-    const size_t i = report->statuses.size();
-    if (i < report->names.size()) {
-      report->statuses.push_back(static_cast<char>(
-          context.chunks->ReportBad(report->ns, report->names[i], report->versions[i])));
-      context.poke_session();
-    }
-    if (report->statuses.size() < report->names.size()) {
-      return CheckReported(context, call, report);
-    }
-    wire::ReportBadReply reply;
-    reply.set_statuses(std::move(report->statuses));
-    call->Reply(FrameType::kReportBadReply, reply.SerializeAsString(), /*final=*/true);
-  });
-  if (!queued) {
-    call->Fail(absl::ResourceExhaustedError("report: too many checks are waiting; try later"));
-  }
-}
-
 }  // namespace
 
 void DataService::OnRequest(std::unique_ptr<ServerCall> call) {
@@ -104,6 +86,8 @@ void DataService::OnRequest(std::unique_ptr<ServerCall> call) {
       return ServeBindNamespace(std::move(call));
     case FrameType::kReportBad:
       return ServeReportBad(std::move(call));
+    case FrameType::kListKeys:
+      return ServeListKeys(context_, std::move(call));
     case FrameType::kPing: {
       wire::PingRequest ping;
       if (!ping.ParseFromArray(call->meta().data(), static_cast<int>(call->meta().size()))) {
@@ -124,14 +108,8 @@ void DataService::OnRequest(std::unique_ptr<ServerCall> call) {
 }
 
 void DataService::ServeBindNamespace(std::unique_ptr<ServerCall> call) {
-  ConnectionState& state = ConnectionState::Of(call->connection());
-  absl::StatusOr<NamespaceRecord> record = ReadBind(*call);
-  absl::StatusOr<NamespaceIndex> index = record.ok()
-                                             ? context_.chunks->BindNamespace(*record)
-                                             : absl::StatusOr<NamespaceIndex>(record.status());
-  const absl::StatusOr<uint32_t> ref =
-      state.Bind(index.ok() ? std::optional<NamespaceIndex>(*index) : std::nullopt);
-  if (!index.ok()) return call->Fail(index.status());
+  ConnectionState& state = ConnectionState::Of(call->connection(), *context_.chunks);
+  const absl::StatusOr<uint32_t> ref = state.Bind(ReadBind(*call));
   if (!ref.ok()) return call->Fail(ref.status());
   wire::NamespaceBound bound;
   bound.set_ns_ref(*ref);
@@ -139,9 +117,46 @@ void DataService::ServeBindNamespace(std::unique_ptr<ServerCall> call) {
 }
 
 void DataService::ServeReportBad(std::unique_ptr<ServerCall> call) {
-  absl::StatusOr<BadReport> report = ReadReport(*call);
+  absl::StatusOr<BadReport> report = ReadReport(context_, *call);
   if (!report.ok()) return call->Fail(report.status());
-  CheckReported(context_, std::move(call), std::make_shared<BadReport>(*std::move(report)));
+  CheckReported(std::move(call), std::make_shared<BadReport>(*std::move(report)));
+}
+
+void DataService::CheckReported(std::shared_ptr<ServerCall> call,
+                                std::shared_ptr<BadReport> report) {
+  const bool queued = context_.run_in_background([this, call, report] {
+    if (call->aborted()) return;
+    const size_t i = report->statuses.size();
+    if (i < report->names.size()) {
+      report->statuses.push_back(static_cast<char>(CheckOne(*report, i)));
+      context_.poke_session();
+    }
+    if (report->statuses.size() < report->names.size()) return CheckReported(call, report);
+    wire::ReportBadReply reply;
+    reply.set_statuses(std::move(report->statuses));
+    call->Reply(FrameType::kReportBadReply, reply.SerializeAsString(), /*final=*/true);
+  });
+  if (!queued) {
+    call->Fail(absl::ResourceExhaustedError("report: too many checks are waiting; try later"));
+  }
+}
+
+wire::ChunkStatus DataService::CheckOne(const BadReport& report, size_t i) {
+  const uint64_t bytes = context_.chunks->LengthOf(report.ns, report.names[i], report.versions[i]);
+  if (bytes == 0) return wire::CHUNK_NOT_FOUND;
+  const MonoTime now = context_.clock->Mono();
+  if (!report.peer->Admit(bytes, now)) return wire::CHUNK_RESOURCE_EXHAUSTED;
+  if (!reports_.Admit(bytes, now)) {
+    report.peer->Refund(bytes);
+    return wire::CHUNK_RESOURCE_EXHAUSTED;
+  }
+  const wire::ChunkStatus status =
+      context_.chunks->ReportBad(report.ns, report.names[i], report.versions[i]);
+  if (status != wire::CHUNK_OK) {  // it was right, or cost nothing
+    report.peer->Refund(bytes);
+    reports_.Refund(bytes);
+  }
+  return status;
 }
 
 }  // namespace cistern::store

@@ -4,13 +4,16 @@
 
 #include <memory>
 
+#include "store/report_limiter.h"
 #include "store/service_context.h"
 #include "transport/server.h"
 
 namespace cistern::store {
 
-// Thread-safe: it holds no state of its own. Borrows what the context names; must outlive the wires
-// that serve it and every call they gave it.
+struct BadReport;
+
+// Thread-safe: of its own it holds only what reports have cost. Borrows what the context names;
+// must outlive the wires that serve it and every call they gave it.
 class DataService final : public transport::RequestHandler {
  public:
   explicit DataService(ServiceContext context) : context_(std::move(context)) {}
@@ -20,7 +23,14 @@ class DataService final : public transport::RequestHandler {
   void ServeBindNamespace(std::unique_ptr<transport::ServerCall> call);
   void ServeReportBad(std::unique_ptr<transport::ServerCall> call);
 
+  // One chunk a task: what else the maintenance thread does (room for waiting puts, expiry) must
+  // not wait until a thousand chunks of 1 GiB are hashed.
+  void CheckReported(std::shared_ptr<transport::ServerCall> call,
+                     std::shared_ptr<BadReport> report);
+  wire::ChunkStatus CheckOne(const BadReport& report, size_t i);
+
   const ServiceContext context_;
+  ReportLimiter reports_{ReportLimiter::kStore};
 };
 
 }  // namespace cistern::store

@@ -20,11 +20,10 @@ using transport::FrameType;
 
 // What of one chunk is asked for, after checks against the chunk's real length.
 struct Selection {
-  uint64_t offset = 0;
-  uint64_t bytes = 0;
-  uint32_t first_digest = 0;  // of the parts wholly inside
-  uint32_t digest_count = 0;
-  bool cuts_parts = false;  // the reader cannot check all of it
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  bool whole_parts = false;  // some part lies wholly inside
+  bool cuts_parts = false;   // the reader cannot check all of it
 };
 
 // False: the range or run of parts is not inside the chunk.
@@ -32,8 +31,8 @@ bool Select(const wire::GetRequest& request, uint64_t range_offset, uint64_t ran
             const PartLayout& layout, Selection* out) {
   if (range_bytes != 0) {
     if (range_offset > layout.length || range_bytes > layout.length - range_offset) return false;
-    out->offset = range_offset;
-    out->bytes = range_bytes;
+    out->begin = range_offset;
+    out->end = range_offset + range_bytes;
   } else {
     if (request.first_part() >= layout.count) return false;
     const uint32_t last =
@@ -41,24 +40,22 @@ bool Select(const wire::GetRequest& request, uint64_t range_offset, uint64_t ran
             ? layout.count
             : static_cast<uint32_t>(std::min<uint64_t>(
                   layout.count, uint64_t{request.first_part()} + request.part_count()));
-    out->offset = layout.PartBegin(request.first_part());
-    out->bytes = layout.PartBegin(last - 1) + layout.PartBytes(last - 1) - out->offset;
+    out->begin = layout.PartBegin(request.first_part());
+    out->end = std::min(layout.PartBegin(last), layout.length);
   }
-  const uint64_t end = out->offset + out->bytes;
-  const auto first =
-      static_cast<uint32_t>((out->offset + layout.part_bytes - 1) / layout.part_bytes);
-  const auto after =
-      end == layout.length ? layout.count : static_cast<uint32_t>(end / layout.part_bytes);
-  out->first_digest = first;
-  out->digest_count = after > first ? after - first : 0;
-  out->cuts_parts = out->offset % layout.part_bytes != 0 ||
-                    (end != layout.length && end % layout.part_bytes != 0);
+  const bool cut_begin = out->begin % layout.part_bytes != 0;
+  const bool cut_end = out->end != layout.length && out->end % layout.part_bytes != 0;
+  out->cuts_parts = cut_begin || cut_end;
+  const uint64_t first = (out->begin + layout.part_bytes - 1) / layout.part_bytes;
+  const uint64_t after = out->end == layout.length ? layout.count : out->end / layout.part_bytes;
+  out->whole_parts = after > first;
   return true;
 }
 
 struct Request {
   wire::GetRequest meta;
   NamespaceIndex ns;
+  MonoTime deadline;
   std::vector<ChunkName> names;
   Column<uint64_t> range_offsets;
   Column<uint32_t> range_lengths;
@@ -70,7 +67,8 @@ absl::Status Parse(const ServiceContext& context, transport::ServerCall& call, R
   if (!meta.ParseFromArray(call.meta().data(), static_cast<int>(call.meta().size()))) {
     return absl::InvalidArgumentError("get: malformed request");
   }
-  CISTERN_ASSIGN_OR_RETURN(out->ns, ConnectionState::Of(call.connection()).Find(meta.ns_ref()));
+  CISTERN_ASSIGN_OR_RETURN(
+      out->ns, ConnectionState::Of(call.connection(), *context.chunks).Find(meta.ns_ref()));
   CISTERN_ASSIGN_OR_RETURN(const KeyColumn ids, KeyColumn::Parse(meta.ids()));
   const size_t n = ids.size();
   if (n == 0 || n > kMaxKeysPerRequest) {
@@ -88,14 +86,15 @@ absl::Status Parse(const ServiceContext& context, transport::ServerCall& call, R
   CISTERN_ASSIGN_OR_RETURN(
       out->target_lengths,
       Column<uint32_t>::Parse(meta.target_lengths(), n, "target_lengths", false, true));
-  if (meta.order() != wire::CHUNK_MAJOR) {
-    return absl::UnimplementedError("get: order by part is not served by this store");
+  if (meta.order() != wire::CHUNK_MAJOR && meta.order() != wire::PART_MAJOR) {
+    return absl::UnimplementedError(
+        absl::StrCat("get: this store knows no order ", static_cast<int>(meta.order())));
   }
-  const MonoTime deadline = DeadlineOf(call, meta.deadline_ms());
-  if (context.clock->Mono() >= deadline) {
+  out->deadline = DeadlineOf(call, meta.deadline_ms());
+  if (context.clock->Mono() >= out->deadline) {
     return absl::DeadlineExceededError("get: its time had passed when it was read");
   }
-  call.SetDeadline(deadline);
+  call.SetDeadline(out->deadline);
   out->names.reserve(n);
   for (size_t i = 0; i < n; ++i) out->names.push_back(ChunkName{ids[i], Shard(shards[i])});
   return absl::OkStatus();
@@ -110,27 +109,33 @@ wire::ChunkStatus Serve(const ServiceContext& context, const Request& request, s
     return wire::CHUNK_INVALID_ARGUMENT;
   }
   const uint64_t room = request.target_lengths[i];
-  if (request.meta.any_length() ? selection.bytes > room : selection.bytes != room) {
+  const uint64_t bytes = selection.end - selection.begin;
+  if (request.meta.any_length() ? bytes > room : bytes != room) {
     return wire::CHUNK_INVALID_ARGUMENT;  // GetHead.lengths names the real one
   }
   // What readers may not, or cannot, verify is checked here once, before it is first served.
   const bool reader_checks = always_verified && !selection.cuts_parts;
   if (!reader_checks && !ref.verified() && !context.chunks->Verify(ref).ok()) {
+    context.poke_session();
     return wire::CHUNK_DATA_LOSS;
   }
-  if (ref.digest_kind() != wire::DIGEST_NONE) {
-    const absl::Span<const PartDigest> digests = ref.part_digests();
-    piece->digests = reinterpret_cast<const char*>(digests.data() + selection.first_digest);
-    piece->digest_bytes = selection.digest_count * sizeof(PartDigest);
+  // Whole: only against all of it can the reader check the root, and so the name.
+  const absl::Span<const PartDigest> table = ref.part_digests();
+  if (selection.whole_parts && !table.empty()) {
+    piece->table = reinterpret_cast<const char*>(table.data());
+    piece->table_bytes = table.size() * sizeof(PartDigest);
   }
-  piece->bytes = ref.payload().data() + selection.offset;
-  piece->byte_count = selection.bytes;
+  piece->payload = ref.payload().data();
+  piece->begin = selection.begin;
+  piece->end = selection.end;
+  piece->part_bytes = ref.layout().part_bytes;
   return wire::CHUNK_OK;
 }
 
 }  // namespace
 
 void ServeGet(const ServiceContext& context, std::unique_ptr<transport::ServerCall> call) {
+  (void)CISTERN_FAULT("store.get.asked");
   Request request;
   if (absl::Status s = Parse(context, *call, &request); !s.ok()) {
     call->Fail(s);
@@ -138,8 +143,9 @@ void ServeGet(const ServiceContext& context, std::unique_ptr<transport::ServerCa
   }
   const size_t n = request.names.size();
   std::vector<ChunkRef> refs(n);
-  context.chunks->AcquireMany(request.ns, request.names, context.clock->Wall(),
-                              absl::MakeSpan(refs));
+  const size_t found = context.chunks->AcquireMany(request.ns, request.names, context.clock->Wall(),
+                                                   absl::MakeSpan(refs));
+  if (found < n) context.poke_session();  // one may have been dropped: its header was bad
   if (CISTERN_FAULT("store.get.acquired")) {
     call->Fail(absl::UnavailableError("fault point store.get.acquired"));
     return;
@@ -158,9 +164,11 @@ void ServeGet(const ServiceContext& context, std::unique_ptr<transport::ServerCa
   std::vector<GetPiece> pieces;
   pieces.reserve(n);
   uint64_t total = 0;
+  uint64_t held = 0;
   for (size_t i = 0; i < n; ++i) {
     const ChunkRef& ref = refs[i];
     if (!ref) continue;
+    held += ref.extent_bytes();
     lengths.Set(i, static_cast<uint32_t>(ref.length()));
     part_bytes.Set(i, static_cast<uint32_t>(ref.layout().part_bytes));
     roots.Set(i, ref.root());
@@ -171,7 +179,7 @@ void ServeGet(const ServiceContext& context, std::unique_ptr<transport::ServerCa
     const wire::ChunkStatus status = Serve(context, request, i, ref, always_verified, &piece);
     statuses[i] = static_cast<char>(status);
     if (status != wire::CHUNK_OK) continue;
-    total += piece.digest_bytes + piece.byte_count;
+    total += piece.stream_bytes();
     pieces.push_back(piece);
   }
   head.set_statuses(std::move(statuses));
@@ -180,10 +188,15 @@ void ServeGet(const ServiceContext& context, std::unique_ptr<transport::ServerCa
 
   context.got_bytes->fetch_add(total, std::memory_order_relaxed);
   std::unique_ptr<GetStream> stream;
-  if (total != 0) stream = std::make_unique<GetStream>(std::move(refs), std::move(pieces));
+  if (total != 0) {
+    stream = std::make_unique<GetStream>(
+        std::move(refs), std::move(pieces), request.meta.order() == wire::PART_MAJOR,
+        context.peers->Begin(call->connection(), held, request.deadline));
+  }
   const bool whole = total <= transport::kInlinePayloadBytes;
   call->Reply(FrameType::kGetHead, head.SerializeAsString(), /*final=*/whole, std::move(stream));
   if (!whole) call->Reply(FrameType::kGetDone, std::string(), /*final=*/true);
+  (void)CISTERN_FAULT("store.get.answered");
 }
 
 }  // namespace cistern::store

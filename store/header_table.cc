@@ -33,6 +33,7 @@ HeaderFields ToFields(const ChunkHeader& h) {
   f.tenant_tag = h.tenant_tag;
   f.part_bytes = h.part_bytes;
   f.single_part_digest = h.single_part_digest;
+  f.mutation = h.mutation;
   f.last_access_unix_s = h.last_access_unix_s;
   return f;
 }
@@ -55,6 +56,7 @@ ChunkHeader ToImage(const HeaderFields& f, uint64_t word) {
   h.tenant_tag = f.tenant_tag;
   h.part_bytes = f.part_bytes;
   h.single_part_digest = f.single_part_digest;
+  h.mutation = f.mutation;
   h.crc32c = HeaderCrc(h);
   return h;
 }
@@ -72,10 +74,10 @@ bool Sensible(const ChunkHeader& h, const Extent& payload) {
   const uint64_t extent_bytes = uint64_t{h.extent_units} * Extent::kAlignment;
   return h.payload_offset % Extent::kAlignment == 0 && h.payload_offset >= payload.offset &&
          h.payload_offset < payload.end() && extent_bytes <= payload.end() - h.payload_offset &&
-         extent_bytes >= ExtentBytesFor(h.payload_length, static_cast<uint32_t>(parts)) &&
+         extent_bytes >= ExtentBytesFor(h.payload_length, static_cast<uint32_t>(parts),
+                                        /*kept_key_bytes=*/h.flags & kHeaderFlagKeptKey) &&
          h.version != 0 && h.version <= Version::kMax && h.shard <= Shard::kMax &&
-         wire::DigestKind_IsValid(h.digest_kind) && (h.flags & ~kHeaderFlagKeptKey) == 0 &&
-         h.reserved == 0;
+         wire::DigestKind_IsValid(h.digest_kind) && (h.flags & ~kHeaderFlagKeptKey) == 0;
 }
 
 }  // namespace
@@ -113,7 +115,6 @@ std::optional<HeaderIndex> HeaderTable::Reserve() {
 void HeaderTable::Commit(HeaderIndex index, const HeaderFields& fields) {
   ChunkHeader& header = headers_[index.value];
   const uint64_t word = LoadWord(index.value);
-  CISTERN_CHECK(HeaderWordState(word) == HeaderState::kWriting);
   const ChunkHeader image = ToImage(fields, word);
   std::memcpy(reinterpret_cast<char*>(&header) + kBodyBegin,
               reinterpret_cast<const char*>(&image) + kBodyBegin, kBodyEnd - kBodyBegin);
@@ -131,7 +132,7 @@ void HeaderTable::Free(HeaderIndex index) {
 }
 
 void HeaderTable::Recycle(HeaderIndex index) {
-  CISTERN_CHECK(HeaderWordState(LoadWord(index.value)) == HeaderState::kFree && used_ > 0);
+  CISTERN_CHECK(used_ > 0);
   --used_;
   recycled_.push_back(index.value);
 }
@@ -158,6 +159,11 @@ Generation HeaderTable::generation(HeaderIndex index) const {
 }
 
 HeaderFields HeaderTable::Read(HeaderIndex index) const { return ToFields(headers_[index.value]); }
+
+bool HeaderTable::Sound(HeaderIndex index) const {
+  const ChunkHeader& header = headers_[index.value];
+  return header.crc32c == HeaderCrc(header);
+}
 
 HeaderTable::ScanCounts HeaderTable::Scan(const Extent& payload, std::vector<Found>* found) {
   ScanCounts counts;

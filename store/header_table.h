@@ -38,6 +38,7 @@ struct HeaderFields {
   uint32_t tenant_tag = 0;
   uint32_t part_bytes = 0;  // 0 = one part
   uint64_t single_part_digest = 0;
+  uint64_t mutation = 0;  // of a mutable namespace
   uint32_t last_access_unix_s = 0;
 };
 
@@ -67,6 +68,9 @@ class HeaderTable {
   void Touch(HeaderIndex index, uint32_t unix_s);
   Generation generation(HeaderIndex index) const;
   HeaderFields Read(HeaderIndex index) const;
+  // Of a committed header: its CRC fits, so that every field is as Commit wrote it. It lies in the
+  // segment, where bits may flip.
+  bool Sound(HeaderIndex index) const;
 
   struct Found {
     HeaderIndex index;

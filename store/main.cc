@@ -1,11 +1,16 @@
 // cistern-store: exports one host's memory to the pool.
+#include <cstdlib>
+#include <iostream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/config.h"
 #include "base/daemon.h"
 #include "base/log.h"
+#include "base/ops/notify.h"
+#include "base/ops/service.h"
 #include "store/daemon.h"
+#include "store/metrics.h"
 
 namespace {
 
@@ -29,6 +34,10 @@ int main(int argc, char** argv) {
   int exit_code = -1;
   const cistern::DaemonFlags flags = cistern::ParseDaemonFlags(info, argc, argv, &exit_code);
   if (exit_code >= 0) return exit_code;
+  if (flags.describe_metrics) {
+    std::cout << cistern::DescribeMetrics(cistern::store::StoreMetrics());
+    return cistern::kExitOk;
+  }
 
   cistern::config::StoreConfig config;
   const auto loaded = flags.config_path.empty()
@@ -45,6 +54,10 @@ int main(int argc, char** argv) {
   CISTERN_LOG(Info, "cistern-store ", std::string(cistern::SoftwareVersion()),
               " starts; configuration in force:\n", loaded->ToString());
 
+  const cistern::Notifier notifier({.notify_socket = getenv("NOTIFY_SOCKET"),
+                                    .watchdog_usec = getenv("WATCHDOG_USEC"),
+                                    .watchdog_pid = getenv("WATCHDOG_PID")});
+  notifier.Status("starting: opening segments; a new store waits for its master first");
   // Before it has met its pool a store waits for the master: a signal must end that too.
   int stopped_by = 0;
   const auto stop = [&] {
@@ -63,10 +76,20 @@ int main(int argc, char** argv) {
     CISTERN_LOG(Error, status.message());
     return cistern::kExitCannotStart;
   }
-  CISTERN_LOG(Info, "serving on port ", (*daemon)->data_port());
-  const int signo = signal.Wait(absl::InfiniteDuration());
-  CISTERN_LOG(Info, "stopping on signal ", signo);
-  cistern::RemoveEndpoints(run_dir);
-  (*daemon)->Stop();
+  CISTERN_LOG(Info, "serving on port ", (*daemon)->data_port(),
+              (*daemon)->http_port() == 0
+                  ? ""
+                  : absl::StrCat(", HTTP on ", config.http_address(), ":", (*daemon)->http_port()));
+  cistern::ServiceHooks hooks;
+  hooks.alive = [&] { return (*daemon)->Alive(); };
+  hooks.status = [&] { return (*daemon)->StatusLine(); };
+  hooks.stop = [&] {
+    CISTERN_LOG(Info, "stopping");
+    cistern::RemoveEndpoints(run_dir);
+    (*daemon)->Stop();
+  };
+  hooks.hurry = [&] { (*daemon)->Hurry(); };
+  const int signo = cistern::ServeUntilStopped(signal, notifier, cistern::Clock::Real(), hooks);
+  CISTERN_LOG(Info, "stopped on signal ", signo);
   return cistern::kExitOk;
 }

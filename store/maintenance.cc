@@ -4,9 +4,14 @@
 
 namespace cistern::store {
 
-Maintenance::Maintenance(ChunkStore& chunks, RoomKeeper& room, Clock& clock,
+Maintenance::Maintenance(ChunkStore& chunks, RoomKeeper& room, PeerLedger& peers, Clock& clock,
                          std::function<void()> poke_session)
-    : chunks_(chunks), room_(room), clock_(clock), poke_session_(std::move(poke_session)) {}
+    : chunks_(chunks),
+      room_(room),
+      peers_(peers),
+      clock_(clock),
+      poke_session_(std::move(poke_session)),
+      last_tick_ns_(absl::ToInt64Nanoseconds(clock.Mono().since_origin)) {}
 
 Maintenance::~Maintenance() { Stop(); }
 
@@ -33,7 +38,18 @@ bool Maintenance::Run(absl::AnyInvocable<void()> task) {
   return true;
 }
 
+absl::Duration Maintenance::since_tick() const {
+  return clock_.Mono().since_origin -
+         absl::Nanoseconds(last_tick_ns_.load(std::memory_order_relaxed));
+}
+
+size_t Maintenance::queued() const {
+  MutexLock lock(mutex_);
+  return tasks_.size();
+}
+
 void Maintenance::Loop() {
+  MonoTime next_judgement = clock_.Mono();
   while (true) {
     absl::AnyInvocable<void()> task;
     {
@@ -50,7 +66,13 @@ void Maintenance::Loop() {
     const absl::Time wall = clock_.Wall();
     if (chunks_.NextExpiry() <= wall) chunks_.ExpireDue(wall, kExpirySlice);
     room_.Tick();
+    if (const MonoTime now = clock_.Mono(); now >= next_judgement) {
+      peers_.Judge(now);
+      next_judgement = now + kJudgeEvery;
+    }
     if (chunks_.log().range().next != before) poke_session_();
+    last_tick_ns_.store(absl::ToInt64Nanoseconds(clock_.Mono().since_origin),
+                        std::memory_order_relaxed);
   }
 }
 

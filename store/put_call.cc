@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/columns.h"
 #include "base/fault.h"
+#include "base/key_hash.h"
 #include "base/status.h"
 #include "proto/data.pb.h"
 #include "store/put_stream.h"
@@ -29,6 +30,7 @@ class PutCall : public std::enable_shared_from_this<PutCall> {
       : context_(context), call_(std::move(call)) {}
 
   void Run() {
+    (void)CISTERN_FAULT("store.put.asked");
     if (absl::Status s = Parse(); !s.ok()) {
       call_->Fail(s);
       return;
@@ -38,7 +40,9 @@ class PutCall : public std::enable_shared_from_this<PutCall> {
 
  private:
   absl::Status Parse();
+  absl::Status ParseKeys(const wire::PutRequest& request);
   void Reserve();
+  void HoldReplaced(const std::vector<size_t>& open);
   void Receive();
   std::vector<PutStreamItem> StreamItems();
   void OnReceived(const absl::Status& status);
@@ -56,6 +60,10 @@ class PutCall : public std::enable_shared_from_this<PutCall> {
   MonoTime deadline_;
   std::vector<PutItem> items_;
   std::vector<PartLayout> layouts_;
+  std::string keys_;         // what items_[i].key points into
+  std::string key_message_;  // why a chunk was refused for its key
+  // What a replace that found no room would replace: room is not to be had by evicting it.
+  std::vector<ChunkRef> replaced_;
 
   std::vector<PutAnswer> answers_;
   std::vector<Version> versions_;
@@ -67,7 +75,8 @@ absl::Status PutCall::Parse() {
   if (!request.ParseFromArray(call_->meta().data(), static_cast<int>(call_->meta().size()))) {
     return absl::InvalidArgumentError("put: malformed request");
   }
-  CISTERN_ASSIGN_OR_RETURN(ns_, ConnectionState::Of(call_->connection()).Find(request.ns_ref()));
+  CISTERN_ASSIGN_OR_RETURN(
+      ns_, ConnectionState::Of(call_->connection(), *context_.chunks).Find(request.ns_ref()));
   CISTERN_ASSIGN_OR_RETURN(const KeyColumn ids, KeyColumn::Parse(request.ids()));
   if (ids.size() == 0 || ids.size() > kMaxKeysPerRequest) {
     return absl::InvalidArgumentError(
@@ -89,8 +98,14 @@ absl::Status PutCall::Parse() {
   options_.part_bytes = request.part_bytes();
   options_.expiry_unix_ms = request.expiry_unix_ms();
   options_.replace = request.replace();
+  options_.mutation = request.mutation();
+  const wire::NamespaceOptions ns_options = context_.chunks->NamespaceOptionsOf(ns_);
+  if (options_.replace && !ns_options.mutable_chunks()) {
+    return absl::FailedPreconditionError(
+        "replace: the chunks of this namespace are immutable; open one with the option mutable");
+  }
   uint64_t part_bytes = request.part_bytes();
-  if (part_bytes == 0) part_bytes = context_.chunks->NamespaceOptionsOf(ns_).part_bytes();
+  if (part_bytes == 0) part_bytes = ns_options.part_bytes();
 
   uint64_t total = 0;
   items_.reserve(ids.size());
@@ -113,6 +128,35 @@ absl::Status PutCall::Parse() {
   }
   answers_.resize(items_.size());
   versions_.resize(items_.size());
+  return ns_options.keep_keys() ? ParseKeys(request) : absl::OkStatus();
+}
+
+// The callers' keys, for namespaces that keep them. A key that is not the chunk's is refused alone.
+absl::Status PutCall::ParseKeys(const wire::PutRequest& request) {
+  CISTERN_ASSIGN_OR_RETURN(const auto lengths,
+                           Column<uint16_t>::Parse(request.key_lengths(), items_.size(),
+                                                   "key_lengths", /*allow_empty=*/false, false));
+  keys_ = request.keys();
+  const KeyHasher hasher(context_.chunks->NamespaceIdOf(ns_));
+  uint64_t at = 0;
+  for (size_t i = 0; i < items_.size(); ++i) {
+    const uint64_t length = lengths[i];
+    if (length > keys_.size() - at) {
+      return absl::InvalidArgumentError("put: key_lengths sum up to more than the keys have");
+    }
+    const std::string_view key = std::string_view(keys_).substr(at, length);
+    at += length;
+    if (key.empty() || key.size() > kMaxKeyBytes || hasher.Hash(key) != items_[i].name.id) {
+      answers_[i].status = wire::CHUNK_INVALID_ARGUMENT;
+      key_message_ = absl::StrCat("chunk ", i, ": this namespace keeps keys, and ",
+                                  key.empty() ? "none was sent" : "the key is not that of its id");
+      continue;
+    }
+    items_[i].key = key;
+  }
+  if (at != keys_.size()) {
+    return absl::InvalidArgumentError("put: key_lengths sum up to less than the keys have");
+  }
   return absl::OkStatus();
 }
 
@@ -139,6 +183,7 @@ void PutCall::Reserve() {
     }
     open = std::move(still);
     if (!needed.any() || open.empty()) return Receive();
+    if (options_.replace) HoldReplaced(open);
     const bool freed = context_.room->MakeRoom(needed);
     context_.poke_session();
     if (!freed) break;
@@ -150,6 +195,13 @@ void PutCall::Reserve() {
     if (waits) return;
   }
   Receive();  // what found no room is answered so
+}
+
+void PutCall::HoldReplaced(const std::vector<size_t>& open) {
+  if (!replaced_.empty()) return;
+  std::vector<ChunkName> names;
+  for (size_t i : open) names.push_back(items_[i].name);
+  replaced_ = context_.chunks->Hold(ns_, names);
 }
 
 std::vector<PutStreamItem> PutCall::StreamItems() {
@@ -181,6 +233,8 @@ void PutCall::Receive() {
 
 void PutCall::OnReceived(const absl::Status& status) {
   if (!status.ok()) return;  // the peer is gone or has cancelled: the slots go with us
+  replaced_.clear();
+  (void)CISTERN_FAULT("store.put.received");
   std::string message;
   std::vector<PutSlot> slots(items_.size());
   size_t at = 0;
@@ -208,13 +262,17 @@ void PutCall::OnReceived(const absl::Status& status) {
   const absl::Status committed = context_.chunks->CommitBatch(
       absl::MakeSpan(slots), commit, context_.clock->Wall(), absl::MakeSpan(versions_));
   context_.poke_session();
-  if (!committed.ok()) {
-    message = std::string(committed.message());
-    for (size_t i = 0; i < items_.size(); ++i) {
-      if (answers_[i].status == wire::CHUNK_OK && versions_[i].value == 0 &&
-          answers_[i].duplicate_of == PutAnswer::kNoDuplicate) {
-        answers_[i].status = wire::CHUNK_UNAVAILABLE;
-      }
+  if (!committed.ok()) message = std::string(committed.message());
+  for (size_t i = 0; i < items_.size(); ++i) {
+    if (answers_[i].status != wire::CHUNK_OK || versions_[i].value != 0 ||
+        answers_[i].duplicate_of != PutAnswer::kNoDuplicate) {
+      continue;
+    }
+    if (!committed.ok()) {
+      answers_[i].status = wire::CHUNK_UNAVAILABLE;
+    } else {  // a replace was quicker
+      const bool there = context_.chunks->Contains(ns_, items_[i].name, context_.clock->Wall());
+      answers_[i].status = there ? wire::CHUNK_PRESENT : wire::CHUNK_UNAVAILABLE;
     }
   }
   if (CISTERN_FAULT("store.put.committed")) {
@@ -235,6 +293,8 @@ std::string PutCall::StatusColumn() const {
 }
 
 void PutCall::Done(std::string message) {
+  if (message.empty()) message = std::move(key_message_);
+  context_.chunks->CountAnswers(answers_);
   wire::PutDone done;
   std::string statuses(items_.size(), '\0');
   ColumnWriter<uint64_t> versions(done.mutable_versions(), items_.size());
@@ -251,6 +311,7 @@ void PutCall::Done(std::string message) {
   done.set_statuses(std::move(statuses));
   done.set_message(std::move(message));
   call_->Reply(FrameType::kPutDone, done.SerializeAsString(), /*final=*/true);
+  (void)CISTERN_FAULT("store.put.answered");
 }
 
 }  // namespace

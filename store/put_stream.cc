@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/fault.h"
 #include "base/status.h"
 
 namespace cistern::store {
@@ -54,6 +55,7 @@ void PutStream::NextBuffers(size_t max_bytes, size_t max_pieces, std::vector<iov
 }
 
 absl::Status PutStream::Landed(size_t bytes) {
+  (void)CISTERN_FAULT("store.put.receiving");
   while (bytes > 0) {
     CISTERN_CHECK(current_ < items_.size());
     PutStreamItem& item = items_[current_];

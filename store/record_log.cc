@@ -36,6 +36,7 @@ DeltaBuilder::DeltaBuilder(size_t count, wire::Delta* out) : count_(count), out_
   out->mutable_namespaces()->assign(count * sizeof(uint32_t), '\0');
   out->mutable_expiries()->assign(count * sizeof(uint32_t), '\0');
   out->mutable_causes()->assign(count, '\0');
+  out->mutable_mutations()->assign(count * sizeof(uint64_t), '\0');
 }
 
 void DeltaBuilder::Set(size_t i, const Record& record) {
@@ -48,6 +49,8 @@ void DeltaBuilder::Set(size_t i, const Record& record) {
   SetElement(out_->mutable_namespaces(), i, record.namespace_index);
   SetElement(out_->mutable_expiries(), i, record.expiry_unix_s);
   SetElement(out_->mutable_causes(), i, record.cause);
+  SetElement(out_->mutable_mutations(), i, record.mutation);
+  any_mutation_ |= record.mutation != 0;
   any_shard_ |= record.name.shard.value != 0;
   any_gone_or_other_tier_ |= record.tiers != wire::TIER_DRAM;
   any_expiry_ |= record.expiry_unix_s != 0;
@@ -59,6 +62,7 @@ void DeltaBuilder::Finish() {
   if (!any_shard_) out_->clear_shards();
   if (!any_gone_or_other_tier_) out_->clear_tiers();
   if (!any_expiry_) out_->clear_expiries();
+  if (!any_mutation_) out_->clear_mutations();
   if (count_ > 0 && one_namespace_) out_->mutable_namespaces()->resize(sizeof(uint32_t));
   if (count_ > 0 && one_cause_) out_->mutable_causes()->resize(1);
 }

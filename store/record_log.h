@@ -23,9 +23,10 @@ struct Record {
   uint32_t expiry_unix_s = 0;
   uint32_t namespace_index = 0;
   uint8_t tiers = 0;
-  uint8_t cause = 0;  // wire::Cause
+  uint8_t cause = 0;      // wire::Cause
+  uint64_t mutation = 0;  // of a mutable namespace
 };
-static_assert(sizeof(Record) <= 48);
+static_assert(sizeof(Record) <= 56);
 
 // Sequence numbers count up by one from 1 for the life of the process. Memory grows with what is
 // unacknowledged, to `capacity` records; then the oldest is dropped and a reader that had not taken
@@ -88,6 +89,7 @@ class DeltaBuilder {
   bool any_shard_ = false;
   bool any_gone_or_other_tier_ = false;
   bool any_expiry_ = false;
+  bool any_mutation_ = false;
   bool one_namespace_ = true;
   bool one_cause_ = true;
 };

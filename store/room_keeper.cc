@@ -32,9 +32,9 @@ bool RoomKeeper::Wait(absl::AnyInvocable<void()> retry) {
   return true;
 }
 
-bool RoomKeeper::has_waiters() const {
+size_t RoomKeeper::waiter_count() const {
   MutexLock lock(mutex_);
-  return !waiters_.empty();
+  return waiters_.size();
 }
 
 void RoomKeeper::Tick() {

@@ -40,7 +40,8 @@ class RoomKeeper {
 
   // The maintenance thread's tick: evicts below the reserve, wakes waiters.
   void Tick();
-  bool has_waiters() const;
+  bool has_waiters() const { return waiter_count() != 0; }
+  size_t waiter_count() const;
 
  private:
   ChunkStore& chunks_;

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/crc32c.h"
 #include "base/key_hash.h"
+#include "base/log.h"
 #include "base/status.h"
 
 namespace cistern::store {
@@ -21,21 +22,6 @@ namespace {
 
 absl::Status Refuse(const std::string& what, const std::string& why) {
   return absl::FailedPreconditionError(absl::StrCat(what, ": ", why));
-}
-
-// Backs every page with memory, so that no later store can meet a full file system.
-absl::Status Allocate(int fd, uint64_t bytes, const std::string& what) {
-  int error = 0;
-  do {
-    error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
-  } while (error == EINTR);
-  if (error == 0) return absl::OkStatus();
-  if (error == ENOSPC || error == EFBIG || error == ENOMEM) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(what, ": no room for a segment of ", bytes,
-                     " bytes: make the segment smaller or the file system larger"));
-  }
-  return ErrnoStatus(error, absl::StrCat("allocate ", what));
 }
 
 }  // namespace
@@ -92,16 +78,39 @@ absl::StatusOr<std::unique_ptr<Segment>> Segment::Open(const SegmentOptions& opt
   std::unique_ptr<Segment> segment(new Segment());
   segment->kind_ = options.kind;
   segment->path_ = options.path;
+  segment->huge_pages_ = options.huge_pages;
   CISTERN_RETURN_IF_ERROR(options.kind == SegmentKind::kFile ? segment->OpenFile(options)
                                                              : segment->OpenMemfd(options));
-  CISTERN_RETURN_IF_ERROR(segment->Map(options.bytes));
-  Superblock* superblock = reinterpret_cast<Superblock*>(segment->base_);
-  if (superblock->magic == 0) {
-    CISTERN_RETURN_IF_ERROR(segment->Format(options, now));
-  } else {
-    CISTERN_RETURN_IF_ERROR(segment->Attach(options));
+  if (absl::Status filled = segment->Fill(options, now); !filled.ok()) {
+    if (segment->fresh_) segment->RemoveFile().IgnoreError();  // gives back what there was
+    return filled;
   }
   return segment;
+}
+
+absl::Status Segment::Fill(const SegmentOptions& options, absl::Time now) {
+  CISTERN_RETURN_IF_ERROR(BackWithMemory(fd_, options.bytes, path_, options.stop));
+  CISTERN_ASSIGN_OR_RETURN(base_, MapSegment(fd_, options.bytes, path_));
+  mapped_bytes_ = options.bytes;
+  const bool formatted = reinterpret_cast<const Superblock*>(base_)->magic != 0;
+  CISTERN_RETURN_IF_ERROR(formatted ? Attach(options) : Format(options, now));
+  return MakeHuge(options);
+}
+
+absl::Status Segment::MakeHuge(const SegmentOptions& options) {
+  if (options.huge_pages == HugePages::kNever) return absl::OkStatus();
+  CISTERN_RETURN_IF_ERROR(CollapseIntoHugePages(fd_, base_, mapped_bytes_, options.stop));
+  huge_bytes_ = HugeBytes(base_);
+  const uint64_t whole = mapped_bytes_ / kHugePageBytes * kHugePageBytes;
+  if (huge_bytes_ >= whole) return absl::OkStatus();
+  const std::string how =
+      HowToGetHugePages(huge_bytes_, mapped_bytes_, kind_ == SegmentKind::kMemfd, path_);
+  if (options.huge_pages == HugePages::kRequire) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("huge_pages = \"require\", but ", how, "; or set huge_pages = \"try\""));
+  }
+  CISTERN_LOG(Warning, "huge pages were asked for, but ", how);
+  return absl::OkStatus();
 }
 
 Segment::~Segment() {
@@ -125,18 +134,31 @@ absl::Status Segment::OpenFile(const SegmentOptions& options) {
                                       options.bytes, "; set the size or remove the file"));
   }
   if (fchmod(fd_, 0600) != 0) return ErrnoStatus(errno, absl::StrCat("chmod segment ", path_));
-  fresh_ = st.st_size == 0;
-  absl::Status allocated = Allocate(fd_, options.bytes, path_);
-  if (!allocated.ok() && fresh_) unlink(path_.c_str());  // gives back what there was
-  return allocated;
+  if (st.st_size != 0) return absl::OkStatus();
+  fresh_ = true;
+  absl::Status sized = CheckRoomFor(fd_, options.bytes, path_);
+  if (sized.ok() && ftruncate(fd_, static_cast<off_t>(options.bytes)) != 0) {
+    sized = errno == EFBIG ? absl::ResourceExhaustedError(
+                                 absl::StrCat(path_, ": no room for a segment of ", options.bytes,
+                                              " bytes: the limit on a file's size is lower"))
+                           : ErrnoStatus(errno, absl::StrCat("size segment ", path_));
+  }
+  if (!sized.ok()) RemoveFile().IgnoreError();
+  return sized;
 }
 
 absl::Status Segment::OpenMemfd(const SegmentOptions& options) {
   const std::string name = path_.empty() ? "cistern-segment" : path_;
-  fd_ = memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd_ < 0) return ErrnoStatus(errno, "memfd_create");
   fresh_ = true;
-  CISTERN_RETURN_IF_ERROR(Allocate(fd_, options.bytes, absl::StrCat("memfd ", name)));
+  if (options.huge_pages != HugePages::kNever) fd_ = HugetlbMemfd(name, options.bytes);
+  if (fd_ < 0) {
+    fd_ = memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd_ < 0) return ErrnoStatus(errno, "memfd_create");
+    CISTERN_RETURN_IF_ERROR(CheckRoomFor(fd_, options.bytes, absl::StrCat("memfd ", name)));
+    if (ftruncate(fd_, static_cast<off_t>(options.bytes)) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("size memfd ", name));
+    }
+  }
   // Not F_SEAL_FUTURE_WRITE: it would forbid the store to map the memory again.
   if (fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     return ErrnoStatus(errno, "seal memfd");
@@ -144,13 +166,16 @@ absl::Status Segment::OpenMemfd(const SegmentOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status Segment::Map(uint64_t bytes) {
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
-  if (p == MAP_FAILED) return ErrnoStatus(errno, absl::StrCat("map segment ", path_));
-  base_ = static_cast<char*>(p);
-  mapped_bytes_ = bytes;
-  // A core file of the store would otherwise hold the whole cache. Only advice: failing is no harm.
-  (void)madvise(base_, bytes, MADV_DONTDUMP);
+absl::Status Segment::RemoveFile() const {
+  if (kind_ != SegmentKind::kFile) return absl::OkStatus();
+  struct stat ours;
+  struct stat named;
+  if (fstat(fd_, &ours) != 0) return ErrnoStatus(errno, absl::StrCat("stat segment ", path_));
+  if (lstat(path_.c_str(), &named) != 0) {
+    return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(errno, absl::StrCat("stat ", path_));
+  }
+  if (ours.st_dev != named.st_dev || ours.st_ino != named.st_ino) return absl::OkStatus();
+  if (unlink(path_.c_str()) != 0) return ErrnoStatus(errno, absl::StrCat("remove ", path_));
   return absl::OkStatus();
 }
 

@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "base/ids.h"
 #include "store/segment_format.h"
+#include "store/segment_memory.h"
 
 namespace cistern::store {
 
@@ -23,6 +24,8 @@ struct SegmentOptions {
   uint64_t bytes = 0;
   uint64_t expected_chunk_bytes = 64 << 10;
   PoolId pool_id;
+  HugePages huge_pages = HugePages::kNever;
+  StopAsked stop = {};  // allocating many gigabytes takes seconds
 };
 
 // A mapped segment whose superblock has been checked. Owns the descriptor, the lock on the file and
@@ -35,7 +38,9 @@ class Segment {
   // memory when this returns, so that a full tmpfs is refused here and never kills the process
   // later. The folder of a file must exist.
   // FailedPrecondition: in use by another process, of another pool, of a newer format, of another
-  // size than configured, damaged, or no segment at all. ResourceExhausted: no memory for it.
+  // size than configured, damaged, no segment at all, or not in huge pages that are required.
+  // ResourceExhausted: no memory for it. Cancelled: `stop` said so. A file that was not there
+  // before is not there after an error either.
   static absl::StatusOr<std::unique_ptr<Segment>> Open(const SegmentOptions& options,
                                                        absl::Time now);
   ~Segment();
@@ -45,9 +50,17 @@ class Segment {
   const SegmentId& id() const { return id_; }
   const SegmentLayout& layout() const { return layout_; }
   const std::string& path() const { return path_; }
+  // The file's name within its folder; of a memfd its name.
+  std::string name() const { return path_.substr(path_.rfind('/') + 1); }
   bool persistent() const { return kind_ == SegmentKind::kFile; }
   bool attached() const { return attached_; }
   int fd() const { return fd_; }  // for wires that register or hand out the memory
+  HugePages huge_pages() const { return huge_pages_; }
+  // Bytes that lay in huge pages when the segment had been opened; 0 where none were asked for.
+  uint64_t huge_bytes() const { return huge_bytes_; }
+  // Takes the file out of its folder: the memory goes when the last mapping and descriptor do.
+  // Nothing for a memfd, or when another file has that name by now. Idempotent.
+  absl::Status RemoveFile() const;
 
   char* base() const { return base_; }
   char* At(uint64_t offset) const { return base_ + offset; }
@@ -58,7 +71,8 @@ class Segment {
   Segment() = default;
   absl::Status OpenFile(const SegmentOptions& options);
   absl::Status OpenMemfd(const SegmentOptions& options);
-  absl::Status Map(uint64_t bytes);
+  absl::Status Fill(const SegmentOptions& options, absl::Time now);
+  absl::Status MakeHuge(const SegmentOptions& options);
   absl::Status Format(const SegmentOptions& options, absl::Time now);
   absl::Status Attach(const SegmentOptions& options);
 
@@ -68,6 +82,8 @@ class Segment {
   char* base_ = nullptr;
   uint64_t mapped_bytes_ = 0;
   bool attached_ = false;
+  HugePages huge_pages_ = HugePages::kNever;
+  uint64_t huge_bytes_ = 0;
   bool fresh_ = false;  // the file was created, or was never formatted to its end
   SegmentId id_;
   SegmentLayout layout_;

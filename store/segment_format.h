@@ -114,7 +114,7 @@ struct ChunkHeader {
   uint32_t tenant_tag;
   uint32_t part_bytes;          // 0 = one part
   uint64_t single_part_digest;  // of a one-part chunk
-  uint64_t reserved;            // zero
+  uint64_t mutation;            // place in the order of a mutable namespace's puts; else 0
   uint32_t crc32c;              // of bytes 4..119: with the generation, without the state
   uint32_t last_access_unix_s;  // outside the CRC; through std::atomic_ref only
 };
@@ -136,7 +136,7 @@ static_assert(offsetof(ChunkHeader, flags) == 95);
 static_assert(offsetof(ChunkHeader, tenant_tag) == 96);
 static_assert(offsetof(ChunkHeader, part_bytes) == 100);
 static_assert(offsetof(ChunkHeader, single_part_digest) == 104);
-static_assert(offsetof(ChunkHeader, reserved) == 112);
+static_assert(offsetof(ChunkHeader, mutation) == 112);
 static_assert(offsetof(ChunkHeader, crc32c) == 120);
 static_assert(offsetof(ChunkHeader, last_access_unix_s) == 124);
 static_assert(std::atomic_ref<uint64_t>::is_always_lock_free);
@@ -213,9 +213,18 @@ struct SegmentLayout {
 // The part table of a chunk of several parts
 // starts at the payload's end rounded up to 8, so that it can be read in place.
 constexpr uint64_t PartTableOffset(uint64_t payload_length) { return RoundUp(payload_length, 8); }
-constexpr uint64_t ExtentBytesFor(uint64_t payload_length, uint32_t parts) {
-  const uint64_t bytes =
+// A kept key (u16 length, then its bytes) follows the part table, or the payload of one part.
+constexpr uint64_t KeptKeyOffset(uint64_t payload_length, uint32_t parts) {
+  return PartTableOffset(payload_length) + (parts > 1 ? uint64_t{8} * parts : 0);
+}
+// `kept_key_bytes`: of the key alone; 0 = none is kept.
+constexpr uint64_t ExtentBytesFor(uint64_t payload_length, uint32_t parts,
+                                  uint64_t kept_key_bytes = 0) {
+  uint64_t bytes =
       parts > 1 ? PartTableOffset(payload_length) + uint64_t{8} * parts : payload_length;
+  if (kept_key_bytes != 0) {
+    bytes = KeptKeyOffset(payload_length, parts) + sizeof(uint16_t) + kept_key_bytes;
+  }
   return RoundUp(bytes, Extent::kAlignment);
 }
 

@@ -10,6 +10,7 @@
 #include "absl/functional/any_invocable.h"
 #include "base/clock.h"
 #include "store/chunk_store.h"
+#include "store/peer_ledger.h"
 #include "store/room_keeper.h"
 #include "transport/server.h"
 
@@ -27,11 +28,14 @@ inline MonoTime DeadlineOf(const transport::ServerCall& call, uint32_t deadline_
 struct ServiceContext {
   ChunkStore* chunks = nullptr;
   RoomKeeper* room = nullptr;
+  PeerLedger* peers = nullptr;
   Clock* clock = nullptr;
   // New records were appended: the session should send them.
   std::function<void()> poke_session;
   // Runs work that hashes or walks much on the maintenance thread; false: its queue is full.
   std::function<bool(absl::AnyInvocable<void()>)> run_in_background;
+  // This process's random number: what it tells that means nothing to another process carries it.
+  uint64_t incarnation = 0;
   // Payload bytes of answers to gets: counted when the stream is handed to the wire.
   std::atomic<uint64_t>* got_bytes = nullptr;
   uint64_t max_batch_payload_bytes = uint64_t{4} << 30;

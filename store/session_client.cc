@@ -65,6 +65,11 @@ bool SessionClient::in_session() const {
   return in_session_;
 }
 
+SessionClient::Numbers SessionClient::numbers() const {
+  MutexLock lock(mutex_);
+  return numbers_;
+}
+
 absl::Duration SessionClient::alone_for() const {
   MutexLock lock(mutex_);
   return in_session_ ? absl::ZeroDuration() : clock_.Mono() - alone_since_;
@@ -74,6 +79,11 @@ void SessionClient::Publish() {
   MutexLock lock(mutex_);
   const bool was = std::exchange(in_session_, session_.in_session());
   if (was && !in_session_) alone_since_ = clock_.Mono();
+  if (!was && in_session_) ++numbers_.sessions;
+  numbers_.in_session = in_session_;
+  numbers_.epoch = session_.epoch();
+  numbers_.snapshots_begun = session_.snapshots_begun();
+  numbers_.snapshots_sent = session_.snapshots_sent();
 }
 
 bool SessionClient::WaitUntil(MonoTime when) {

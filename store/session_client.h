@@ -37,6 +37,14 @@ class SessionClient {
   void NeedBytes(uint64_t bytes, uint64_t extent_bytes);
 
   bool in_session() const;
+  struct Numbers {
+    bool in_session = false;
+    uint64_t epoch = 0;     // the highest seen
+    uint64_t sessions = 0;  // opened so far
+    uint64_t snapshots_begun = 0;
+    uint64_t snapshots_sent = 0;  // to their end
+  };
+  Numbers numbers() const;
   // How long there has been no session; zero while there is one.
   absl::Duration alone_for() const;
 
@@ -58,6 +66,7 @@ class SessionClient {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   bool in_session_ ABSL_GUARDED_BY(mutex_) = false;
+  Numbers numbers_ ABSL_GUARDED_BY(mutex_);
   MonoTime alone_since_ ABSL_GUARDED_BY(mutex_);
   uint64_t need_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t need_extent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -2,8 +2,12 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/fault.h"
 #include "base/mutex.h"
 #include "proto/store.grpc.pb.h"
 
@@ -28,26 +32,24 @@ grpc::ChannelArguments SessionArguments() {
   return args;
 }
 
-class GrpcSessionStream final
-    : public SessionStream,
-      private grpc::ClientBidiReactor<wire::StoreMessage, wire::MasterMessage> {
+// gRPC's side of a stream. Must not be destroyed before done(), nor on one of gRPC's threads.
+class StreamCall final : private grpc::ClientBidiReactor<wire::StoreMessage, wire::MasterMessage> {
  public:
-  GrpcSessionStream(const std::string& address, std::function<void()> wake)
-      : wake_(std::move(wake)),
-        channel_(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                           SessionArguments())),
-        stub_(wire::StoreSession::NewStub(channel_)) {
-    stub_->async()->Session(&context_, this);
-    // Reads and writes are started by the owner's thread too: the hold keeps OnDone away until
-    // that thread calls Close().
-    AddHold();
-    StartRead(&incoming_);
-    StartCall();
+  static std::shared_ptr<StreamCall> Start(const std::string& address, std::function<void()> wake) {
+    std::shared_ptr<StreamCall> call(new StreamCall(address, std::move(wake)));
+    {
+      // Every callback takes this lock first, and so sees the whole object.
+      const MutexLock lock(call->mutex_);
+    }
+    call->Begin();
+    return call;
   }
 
-  ~GrpcSessionStream() override { Close().IgnoreError(); }
-
-  absl::Status Close() override {
+  absl::Status Close(absl::Duration timeout) {
+    {
+      MutexLock lock(wake_mutex_);
+      wake_ = nullptr;
+    }
     bool cancel = false;
     {
       MutexLock lock(mutex_);
@@ -58,12 +60,20 @@ class GrpcSessionStream final
     // An ended stream keeps the status that the master gave it.
     if (cancel) context_.TryCancel();
     RemoveHold();
+    const MonoTime until = Clock::Real().Mono() + timeout;
     MutexLock lock(mutex_);
-    while (!done_) changed_.Wait(mutex_);
+    while (!done_) {
+      const absl::Duration left = until - Clock::Real().Mono();
+      if (left <= absl::ZeroDuration()) {
+        return absl::DeadlineExceededError(absl::StrCat(
+            "gRPC has not let go of the session's stream within ", absl::FormatDuration(timeout)));
+      }
+      changed_.WaitFor(mutex_, left);
+    }
     return status_;
   }
 
-  bool TryWrite(wire::StoreMessage* message) override {
+  bool TryWrite(wire::StoreMessage* message) {
     {
       MutexLock lock(mutex_);
       if (writing_ || ended_) return false;
@@ -74,7 +84,7 @@ class GrpcSessionStream final
     return true;
   }
 
-  std::vector<wire::MasterMessage> TakeMessages() override {
+  std::vector<wire::MasterMessage> TakeMessages() {
     std::vector<wire::MasterMessage> taken;
     bool resume = false;
     {
@@ -86,12 +96,36 @@ class GrpcSessionStream final
     return taken;
   }
 
-  absl::Status status() const override {
+  absl::Status status() const {
     MutexLock lock(mutex_);
     return status_;
   }
+  bool done() const {
+    MutexLock lock(mutex_);
+    return done_;
+  }
 
  private:
+  StreamCall(const std::string& address, std::function<void()> wake)
+      : channel_(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                           SessionArguments())),
+        stub_(wire::StoreSession::NewStub(channel_)),
+        wake_(std::move(wake)) {}
+
+  void Begin() {
+    stub_->async()->Session(&context_, this);
+    // Reads and writes are started by the owner's thread too: the hold keeps OnDone away until
+    // that thread calls Close().
+    AddHold();
+    StartRead(&incoming_);
+    StartCall();
+  }
+
+  void Wake() {
+    MutexLock lock(wake_mutex_);
+    if (wake_) wake_();
+  }
+
   void OnReadDone(bool ok) override {
     bool read_more = false;
     {
@@ -106,7 +140,7 @@ class GrpcSessionStream final
       }
     }
     if (read_more) StartRead(&incoming_);
-    wake_();
+    Wake();
   }
 
   void OnWriteDone(bool ok) override {
@@ -115,10 +149,11 @@ class GrpcSessionStream final
       writing_ = false;
       if (!ok) EndLocked(absl::UnavailableError("the master no longer reads the session"));
     }
-    wake_();
+    Wake();
   }
 
   void OnDone(const grpc::Status& status) override {
+    (void)CISTERN_FAULT("store.session_stream.on_done");
     // Notified under the lock: Close() may return, and the object go, as soon as it sees done_.
     MutexLock lock(mutex_);
     ended_ = true;
@@ -137,12 +172,16 @@ class GrpcSessionStream final
     if (status_.ok()) status_ = std::move(why);
   }
 
-  const std::function<void()> wake_;
   grpc::ClientContext context_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<wire::StoreSession::Stub> stub_;
   wire::MasterMessage incoming_;  // gRPC's while a read is pending
   wire::StoreMessage outgoing_;   // gRPC's while writing_
+
+  // Held while it is called, so that it is not once Close has cleared it. Taken before any lock of
+  // the owner's.
+  Mutex wake_mutex_;
+  std::function<void()> wake_ ABSL_GUARDED_BY(wake_mutex_);
 
   mutable Mutex mutex_;
   CondVar changed_;
@@ -155,10 +194,55 @@ class GrpcSessionStream final
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+// Streams that gRPC had not let go of when their owners had to go on. They are freed when the next
+// stream is opened, on its owner's thread.
+class Abandoned {
+ public:
+  static Abandoned& Get() {
+    static Abandoned* const abandoned = new Abandoned;  // outlives every thread
+    return *abandoned;
+  }
+  void Add(std::shared_ptr<StreamCall> call) {
+    MutexLock lock(mutex_);
+    calls_.push_back(std::move(call));
+  }
+  void FreeThoseDone() {
+    std::vector<std::shared_ptr<StreamCall>> done;  // freed when the lock is free
+    MutexLock lock(mutex_);
+    for (auto& call : calls_) {
+      if (call->done()) done.push_back(std::move(call));
+    }
+    calls_.erase(std::remove(calls_.begin(), calls_.end(), nullptr), calls_.end());
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<std::shared_ptr<StreamCall>> calls_ ABSL_GUARDED_BY(mutex_);
+};
+
+class GrpcSessionStream final : public SessionStream {
+ public:
+  GrpcSessionStream(const std::string& address, std::function<void()> wake)
+      : call_(StreamCall::Start(address, std::move(wake))) {}
+  ~GrpcSessionStream() override {
+    Close(kCloseTimeout).IgnoreError();
+    if (!call_->done()) Abandoned::Get().Add(call_);
+  }
+
+  bool TryWrite(wire::StoreMessage* message) override { return call_->TryWrite(message); }
+  std::vector<wire::MasterMessage> TakeMessages() override { return call_->TakeMessages(); }
+  absl::Status status() const override { return call_->status(); }
+  absl::Status Close(absl::Duration timeout) override { return call_->Close(timeout); }
+
+ private:
+  const std::shared_ptr<StreamCall> call_;
+};
+
 }  // namespace
 
 std::unique_ptr<SessionStream> OpenSessionStream(const std::string& address,
                                                  std::function<void()> wake) {
+  Abandoned::Get().FreeThoseDone();
   return std::make_unique<GrpcSessionStream>(address, std::move(wake));
 }
 

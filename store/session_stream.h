@@ -29,8 +29,11 @@ class SessionStream {
   // Not OK once the stream can carry no more: call Close() to learn why.
   virtual absl::Status status() const = 0;
 
-  // Ends the stream, waits until gRPC has let go of it, and says why it ended. Idempotent.
-  virtual absl::Status Close() = 0;
+  // Ends the stream, waits until gRPC has let go of it, and says why it ended; DeadlineExceeded
+  // when gRPC does not within `timeout`: it then goes by itself later. Idempotent.
+  virtual absl::Status Close(absl::Duration timeout = kCloseTimeout) = 0;
+
+  static constexpr absl::Duration kCloseTimeout = absl::Seconds(5);
 };
 
 inline constexpr size_t kMaxQueuedMessages = 64;

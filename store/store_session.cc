@@ -1,10 +1,12 @@
 #include "store/store_session.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/columns.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/version.h"
@@ -21,6 +23,8 @@ void StoreSession::OnConnected(MonoTime now) {
   snapshot_.reset();
   delta_due_.reset();
   need_bytes_.reset();
+  fence_.reset();
+  segment_answers_.clear();
   heartbeat_due_ = now;
 }
 
@@ -57,6 +61,12 @@ absl::Status StoreSession::OnMessage(const wire::MasterMessage& message, MonoTim
       return absl::OkStatus();
     case wire::MasterMessage::kDropNamespace:
       return OnDropNamespace(message.drop_namespace());
+    case wire::MasterMessage::kFence:
+      OnFence(message.fence(), now);
+      return absl::OkStatus();
+    case wire::MasterMessage::kSegmentCommand:
+      OnSegmentCommand(message.segment_command());
+      return absl::OkStatus();
     default:
       return absl::OkStatus();  // of a newer master: ignored, as unknown fields are
   }
@@ -113,6 +123,7 @@ void StoreSession::StartSnapshot() {
 }
 
 absl::Status StoreSession::OnEvict(const wire::Evict& evict) {
+  (void)CISTERN_FAULT("store.session.evict");
   if (evict.epoch() < highest_epoch_) return absl::OkStatus();  // of a master that was replaced
   CISTERN_ASSIGN_OR_RETURN(const KeyColumn ids, KeyColumn::Parse(evict.ids()));
   CISTERN_ASSIGN_OR_RETURN(const auto shards, Column<uint16_t>::Parse(evict.shards(), ids.size(),
@@ -134,6 +145,32 @@ absl::Status StoreSession::OnDropNamespace(const wire::DropNamespace& drop) {
   CISTERN_LOG(Info, "namespace ", id.ToHex(), " dropped with ", dropped, " chunks");
   last_command_ = std::max<uint64_t>(last_command_, drop.command());
   return absl::OkStatus();
+}
+
+void StoreSession::OnFence(const wire::Fence& fence, MonoTime now) {
+  fence_ = OpenFence{fence.command(), chunks_.log().range().next};
+  if (fence_->seq > next_seq_) delta_due_ = now;
+}
+
+void StoreSession::OnSegmentCommand(const wire::SegmentCommand& command) {
+  const bool replaced = command.epoch() < highest_epoch_;
+  if (!replaced && options_.segment_command) return options_.segment_command(command);
+  if (segment_answers_.size() >= kMaxSegmentAnswers) return;
+  wire::SegmentDone& done = segment_answers_.emplace_back();
+  done.set_command(command.command());
+  done.set_code(static_cast<uint32_t>(replaced ? absl::StatusCode::kAborted
+                                               : absl::StatusCode::kUnimplemented));
+  done.set_message(replaced ? "the command is of a master that was replaced"
+                            : "this store's segments cannot be changed while it runs");
+}
+
+void StoreSession::CollectSegmentAnswers(MonoTime now) {
+  while (options_.take_segment_done && segment_answers_.size() < kMaxSegmentAnswers) {
+    std::optional<wire::SegmentDone> done = options_.take_segment_done();
+    if (!done.has_value()) return;
+    segment_answers_.push_back(*std::move(done));
+    heartbeat_due_ = now;
+  }
 }
 
 void StoreSession::NeedBytes(uint64_t bytes, uint64_t extent_bytes, MonoTime now) {
@@ -165,13 +202,26 @@ bool StoreSession::Next(MonoTime now, absl::Time wall, wire::StoreMessage* out) 
     default:
       return false;
   }
+  CollectSegmentAnswers(now);
   if (now >= heartbeat_due_) {
     FillHeartbeat(now, wall, out->mutable_heartbeat());
     heartbeat_due_ = now + heartbeat_;
     return true;
   }
+  if (!segment_answers_.empty()) {
+    *out->mutable_segment_done() = std::move(segment_answers_.front());
+    segment_answers_.pop_front();
+    return true;
+  }
   if (need_bytes_.has_value()) {
     *out->mutable_need_bytes() = *std::exchange(need_bytes_, std::nullopt);
+    return true;
+  }
+  if (fence_.has_value() && !snapshot_.has_value() && next_seq_ >= fence_->seq) {
+    wire::FenceDone* done = out->mutable_fence_done();
+    done->set_command(fence_->command);
+    done->set_record_seq(fence_->seq);
+    fence_.reset();
     return true;
   }
   if (snapshot_.has_value() && std::exchange(snapshot_->page_turn, !snapshot_->page_turn)) {
@@ -189,8 +239,9 @@ bool StoreSession::NextDelta(MonoTime now, wire::StoreMessage* out) {
     return false;
   }
   if (!delta_due_.has_value()) delta_due_ = now + delta_flush_;
-  if (pending < kMaxDeltaRecords && now < *delta_due_) return false;
+  if (pending < kMaxDeltaRecords && now < *delta_due_ && !fence_.has_value()) return false;
 
+  (void)CISTERN_FAULT("store.session.delta");
   wire::Delta* delta = out->mutable_delta();
   delta->set_seq_first(next_seq_);
   const absl::StatusOr<size_t> taken = log.Take(next_seq_, kMaxDeltaRecords, delta);
@@ -200,23 +251,41 @@ bool StoreSession::NextDelta(MonoTime now, wire::StoreMessage* out) {
     StartSnapshot();
     return NextSnapshotPart(out);
   }
-  AddNewNamespaces(delta);
+  NumberNamespaces(delta);
   next_seq_ += *taken;
   delta_due_.reset();
   return true;
 }
 
 // A record may only name a namespace that was told: in the hello, or at the latest beside it.
-void StoreSession::AddNewNamespaces(wire::Delta* delta) {
-  for (wire::NamespaceInfo& info : chunks_.NamespacesFrom(namespaces_sent_)) {
-    *delta->add_new_namespaces() = std::move(info);
-    ++namespaces_sent_;
+void StoreSession::NumberNamespaces(wire::Delta* delta) {
+  std::string& column = *delta->mutable_namespaces();
+  absl::flat_hash_map<uint32_t, uint32_t> numbers;
+  for (size_t at = 0; at + sizeof(uint32_t) <= column.size(); at += sizeof(uint32_t)) {
+    uint32_t index = 0;
+    std::memcpy(&index, column.data() + at, sizeof(index));
+    const auto [number, is_new] = numbers.try_emplace(index, 0);
+    if (is_new) number->second = NumberOf(index, delta);
+    std::memcpy(column.data() + at, &number->second, sizeof(uint32_t));
   }
+}
+
+uint32_t StoreSession::NumberOf(uint32_t index, wire::Delta* delta) {
+  // A record that is not acknowledged keeps its namespace from giving the index away.
+  const uint64_t serial = chunks_.NamespaceSerial(NamespaceIndex(index));
+  const auto [told, is_new] = namespaces_told_.try_emplace(index);
+  if (is_new || told->second.serial != serial) {
+    ChunkStore::NamespaceEntry entry = chunks_.NamespaceAt(NamespaceIndex(index));
+    *delta->add_new_namespaces() = std::move(entry.info);
+    told->second = {entry.serial, namespaces_sent_++};
+  }
+  return told->second.number;
 }
 
 bool StoreSession::NextSnapshotPart(wire::StoreMessage* out) {
   SnapshotProgress& snapshot = *snapshot_;
   if (!snapshot.begun) {
+    (void)CISTERN_FAULT("store.snapshot.begin");
     wire::SnapshotBegin* begin = out->mutable_snapshot_begin();
     begin->set_snapshot_id(snapshot.id);
     begin->set_seq(snapshot.seq);
@@ -237,28 +306,35 @@ bool StoreSession::NextSnapshotPart(wire::StoreMessage* out) {
       ++snapshot.count;
     }
     if (!ids.empty()) {
-      AddNewNamespaces(page->mutable_records());
+      (void)CISTERN_FAULT("store.snapshot.page");
+      NumberNamespaces(page->mutable_records());
       return true;
     }
     out->Clear();
   }
+  (void)CISTERN_FAULT("store.snapshot.end");
   wire::SnapshotEnd* end = out->mutable_snapshot_end();
   end->set_snapshot_id(snapshot.id);
   end->set_count(snapshot.count);
   end->set_xor_of_ids(std::string(snapshot.xor_of_ids.view()));
   snapshot_.reset();
+  ++snapshots_sent_;
   return true;
 }
 
 MonoTime StoreSession::NextWake(MonoTime now) const {
   if (state_ != State::kOpen) return MonoTime::Infinite();
-  if (snapshot_.has_value() || need_bytes_.has_value()) return now;
+  if (snapshot_.has_value() || need_bytes_.has_value() || fence_.has_value() ||
+      !segment_answers_.empty()) {
+    return now;
+  }
   MonoTime wake = heartbeat_due_;
   if (delta_due_.has_value()) wake = std::min(wake, *delta_due_);
   return wake;
 }
 
 void StoreSession::FillHello(wire::SessionHello* hello) {
+  (void)CISTERN_FAULT("store.session.hello");
   hello->set_pool_id(std::string(identity_.pool_id.view()));
   hello->set_store_id(std::string(chunks_.store_id().view()));
   hello->set_incarnation(identity_.incarnation);
@@ -267,12 +343,14 @@ void StoreSession::FillHello(wire::SessionHello* hello) {
   chunks_.SegmentInfos(&segments);
   for (wire::SegmentInfo& segment : segments) *hello->add_segments() = std::move(segment);
   for (const wire::Endpoint& endpoint : endpoints_) *hello->add_endpoints() = endpoint;
-  // The range first: every record in it then names a namespace that is listed.
   const RecordLog::Range range = chunks_.log().range();
-  for (wire::NamespaceInfo& info : chunks_.NamespacesFrom(0)) {
-    *hello->add_namespaces() = std::move(info);
+  // Others are told with the first record that names them.
+  namespaces_told_.clear();
+  namespaces_sent_ = 0;
+  for (ChunkStore::NamespaceEntry& entry : chunks_.NamespacesWithChunks()) {
+    namespaces_told_[entry.index] = {entry.serial, namespaces_sent_++};
+    *hello->add_namespaces() = std::move(entry.info);
   }
-  namespaces_sent_ = static_cast<uint32_t>(hello->namespaces_size());
   hello->set_log_first(range.first);
   hello->set_log_next(range.next);
   hello->set_software_version(std::string(SoftwareVersion()));

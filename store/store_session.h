@@ -9,11 +9,13 @@
 #define CISTERN_STORE_STORE_SESSION_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "proto/store.pb.h"
@@ -43,6 +45,9 @@ class StoreSession {
     std::string name;  // for people; empty = the first endpoint
     // Adds what the chunk store does not know (connections, wires) to a heartbeat.
     std::function<void(wire::StoreCounters*)> add_counters;
+    // Carries out a SegmentCommand (never blocks), and gives the answers that are there.
+    std::function<void(const wire::SegmentCommand&)> segment_command;
+    std::function<std::optional<wire::SegmentDone>()> take_segment_done;
     MonoTime started_at;
   };
 
@@ -70,9 +75,12 @@ class StoreSession {
   // When a session was last open; the past is infinite before the first.
   std::optional<MonoTime> last_open() const { return last_open_; }
   uint64_t epoch() const { return highest_epoch_; }
+  uint64_t snapshots_begun() const { return next_snapshot_id_ - 1; }
+  uint64_t snapshots_sent() const { return snapshots_sent_; }
 
   static constexpr size_t kMaxDeltaRecords = 4'096;
   static constexpr size_t kMaxPageRecords = 16'384;
+  static constexpr size_t kMaxSegmentAnswers = 64;
   static constexpr absl::Duration kNeedBytesInterval = absl::Milliseconds(20);
 
  private:
@@ -82,12 +90,18 @@ class StoreSession {
   absl::Status OnHelloAck(const wire::SessionHelloAck& ack, MonoTime now);
   absl::Status OnEvict(const wire::Evict& evict);
   absl::Status OnDropNamespace(const wire::DropNamespace& drop);
+  void OnFence(const wire::Fence& fence, MonoTime now);
+  void OnSegmentCommand(const wire::SegmentCommand& command);
   void FillHello(wire::SessionHello* hello);
   void FillHeartbeat(MonoTime now, absl::Time wall, wire::Heartbeat* out);
+  void CollectSegmentAnswers(MonoTime now);
   bool NextDelta(MonoTime now, wire::StoreMessage* out);
   bool NextSnapshotPart(wire::StoreMessage* out);
   void StartSnapshot();
-  void AddNewNamespaces(wire::Delta* delta);
+  // Puts the session's numbers of namespaces in the place of the store's indexes, and tells of
+  // those that the master has not heard of.
+  void NumberNamespaces(wire::Delta* delta);
+  uint32_t NumberOf(uint32_t index, wire::Delta* delta);
 
   const transport::LocalIdentity& identity_;
   ChunkStore& chunks_;
@@ -100,7 +114,19 @@ class StoreSession {
   std::optional<MonoTime> last_open_;
   uint64_t highest_epoch_ = 0;
   uint64_t next_seq_ = 0;  // the next record to send
+  // By the store's index; an index may have changed hands since, which its serial shows.
+  struct ToldNamespace {
+    uint64_t serial = 0;
+    uint32_t number = 0;  // in the session's list
+  };
+  absl::flat_hash_map<uint32_t, ToldNamespace> namespaces_told_;
   uint32_t namespaces_sent_ = 0;
+  // Answered once every record below `seq` is sent; a later fence stands for the earlier ones.
+  struct OpenFence {
+    uint64_t command;
+    uint64_t seq;
+  };
+  std::optional<OpenFence> fence_;
   std::optional<MonoTime> delta_due_;  // unsent records exist since delta_flush before this
   MonoTime heartbeat_due_;
   MonoTime need_bytes_allowed_;
@@ -109,8 +135,12 @@ class StoreSession {
   absl::Duration heartbeat_ = absl::Milliseconds(500);
   uint64_t last_command_ = 0;
 
+  // Answers to SegmentCommands, to be sent. Each behind a heartbeat that shows what it speaks of.
+  std::deque<wire::SegmentDone> segment_answers_;
+
   std::optional<SnapshotProgress> snapshot_;
   uint64_t next_snapshot_id_ = 1;
+  uint64_t snapshots_sent_ = 0;  // to the end
 };
 
 }  // namespace cistern::store

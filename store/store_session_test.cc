@@ -221,7 +221,79 @@ TEST_F(StoreSessionTest, NamespaceIsToldBeforeItsFirstRecord) {
   const wire::StoreMessage out = NextData();
   ASSERT_EQ(out.delta().new_namespaces_size(), 1);
   EXPECT_EQ(out.delta().new_namespaces(0).name(), "second");
+  // "model", in which nothing was ever put, is not told of: the first number is free.
+  EXPECT_EQ(out.delta().namespaces(), std::string("\0\0\0\0", 4));
+}
+
+TEST_F(StoreSessionTest, IndexThatChangedHandsIsANamespaceOfItsOwn) {
+  OpenTo4();
+  ASSERT_OK(Ack(false, 1));
+  NextData();
+  const KeyId id = Put(1);
+  ASSERT_EQ(chunks_->Remove(ns_, {id, Shard(0)}, Version(0), wire::CAUSE_REMOVED), wire::CHUNK_OK);
+  chunks_->UnbindNamespace(ns_);
+  clock_.Advance(absl::Milliseconds(2));
+  NextData();  // begins to count the delay
+  clock_.Advance(absl::Milliseconds(2));
+  wire::StoreMessage out = NextData();
+  ASSERT_EQ(out.delta().new_namespaces_size(), 1);
+  EXPECT_EQ(out.delta().new_namespaces(0).name(), "model");
+  wire::MasterMessage ack;
+  ack.mutable_ack()->set_seq(3);
+  ASSERT_OK(Hear(ack));
+  const NamespaceIndex model = ns_;
+  for (uint32_t i = 1; i < NamespaceIndex::kMaxCount; ++i) Bind("bound " + std::to_string(i));
+  Bind("heir");
+  ASSERT_EQ(ns_, model);
+  Put(2);
+  NextData();
+  clock_.Advance(absl::Milliseconds(2));
+  out = NextData();
+  ASSERT_EQ(out.delta().new_namespaces_size(), 1);
+  EXPECT_EQ(out.delta().new_namespaces(0).name(), "heir");
   EXPECT_EQ(out.delta().namespaces(), std::string("\1\0\0\0", 4));
+}
+
+TEST_F(StoreSessionTest, FenceIsAnsweredBehindEveryRecordMadeBefore) {
+  OpenTo4();
+  ASSERT_OK(Ack(false, 1));
+  NextData();
+  wire::MasterMessage fence;
+  fence.mutable_fence()->set_command(7);
+  ASSERT_OK(Hear(fence));
+  wire::StoreMessage out = NextData();
+  EXPECT_EQ(out.fence_done().command(), 7u);
+  EXPECT_EQ(out.fence_done().record_seq(), 1u);
+  // With records that would wait for the flush delay: they come first, at once.
+  const KeyId id = Put(1);
+  EXPECT_EQ(NextData().kind_case(), wire::StoreMessage::KIND_NOT_SET);
+  fence.mutable_fence()->set_command(8);
+  ASSERT_OK(Hear(fence));
+  EXPECT_EQ(session_->NextWake(Mono()), Mono());
+  out = NextData();
+  EXPECT_EQ(out.delta().ids(), std::string(id.view()));
+  out = NextData();
+  EXPECT_EQ(out.fence_done().command(), 8u);
+  EXPECT_EQ(out.fence_done().record_seq(), 2u);
+  EXPECT_EQ(NextData().kind_case(), wire::StoreMessage::KIND_NOT_SET);
+}
+
+TEST_F(StoreSessionTest, FenceWaitsForTheSnapshotsEnd) {
+  Put(1);
+  OpenTo4();
+  ASSERT_OK(Ack(true, 0));
+  wire::MasterMessage fence;
+  fence.mutable_fence()->set_command(1);
+  ASSERT_OK(Hear(fence));
+  std::vector<wire::StoreMessage::KindCase> kinds;
+  while (true) {
+    const wire::StoreMessage out = NextData();
+    if (out.kind_case() == wire::StoreMessage::KIND_NOT_SET) break;
+    kinds.push_back(out.kind_case());
+  }
+  EXPECT_THAT(kinds, testing::ElementsAre(
+                         wire::StoreMessage::kSnapshotBegin, wire::StoreMessage::kSnapshotPage,
+                         wire::StoreMessage::kSnapshotEnd, wire::StoreMessage::kFenceDone));
 }
 
 TEST_F(StoreSessionTest, AsksForRoomAtMostOnceInAWhile) {
@@ -265,6 +337,45 @@ TEST_F(SmallLogTest, OverflowOfTheLogBecomesASnapshot) {
   clock_.Advance(absl::Milliseconds(2));
   EXPECT_TRUE(NextData().has_snapshot_begin());
   EXPECT_EQ(NextData().snapshot_end().count(), 0u);
+}
+
+TEST_F(StoreSessionTest, SegmentCommandsAreCarriedOutAndAnsweredBehindAHeartbeat) {
+  std::vector<wire::SegmentCommand> heard;
+  std::optional<wire::SegmentDone> answer;
+  StoreSession::Options options;
+  options.segment_command = [&](const wire::SegmentCommand& command) { heard.push_back(command); };
+  options.take_segment_done = [&] { return std::exchange(answer, std::nullopt); };
+  session_ = std::make_unique<StoreSession>(identity_, *chunks_, std::move(options));
+  OpenTo4();
+  ASSERT_OK(Ack(/*snapshot=*/false, /*resume_seq=*/1, /*epoch=*/5));
+  wire::StoreMessage out;
+  while (Next(&out)) {
+  }
+  wire::MasterMessage message;
+  message.mutable_segment_command()->set_command(3);
+  message.mutable_segment_command()->set_epoch(5);
+  message.mutable_segment_command()->mutable_mount()->set_bytes(8 << 20);
+  ASSERT_OK(Hear(message));
+  ASSERT_EQ(heard.size(), 1u);
+  EXPECT_EQ(heard[0].mount().bytes(), uint64_t{8} << 20);
+  EXPECT_FALSE(Next(&out));
+  answer.emplace();
+  answer->set_command(3);
+  // The heartbeat shows the segments that the answer speaks of.
+  ASSERT_TRUE(Next(&out));
+  EXPECT_TRUE(out.has_heartbeat());
+  ASSERT_TRUE(Next(&out));
+  EXPECT_EQ(out.segment_done().command(), 3u);
+  EXPECT_FALSE(Next(&out));
+
+  // Of a master that was replaced: not carried out.
+  message.mutable_segment_command()->set_command(4);
+  message.mutable_segment_command()->set_epoch(4);
+  ASSERT_OK(Hear(message));
+  EXPECT_EQ(heard.size(), 1u);
+  ASSERT_TRUE(Next(&out));
+  EXPECT_EQ(out.segment_done().command(), 4u);
+  EXPECT_EQ(out.segment_done().code(), static_cast<uint32_t>(absl::StatusCode::kAborted));
 }
 
 }  // namespace

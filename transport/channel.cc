@@ -18,6 +18,7 @@ CallGroup::CallGroup(absl::AnyInvocable<void()> on_idle)
 CallGroup::~CallGroup() { CISTERN_CHECK(state_->pending() == 0); }
 int CallGroup::pending() const { return state_->pending(); }
 void CallGroup::Cancel() { state_->Cancel(); }
+void CallGroup::WakeWaiters() { state_->WakeWaiters(); }
 
 void GroupState::Begin(const std::shared_ptr<Driver>& driver) {
   MutexLock lock(mutex_);
@@ -61,6 +62,11 @@ void GroupState::Cancel() {
   uint64_t version = 0;
   Drivers(&version, &drivers);
   for (const auto& driver : drivers) driver->CancelGroup(this);
+}
+
+void GroupState::WakeWaiters() {
+  MutexLock lock(mutex_);
+  for (Waiter* waiter : waiters_) waiter->Wake();
 }
 
 void GroupState::AddWaiter(Waiter* waiter) {

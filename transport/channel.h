@@ -140,6 +140,8 @@ class CallGroup {
   int pending() const;
   // Cancels every pending call. OnDone follows within kCancelGrace + 50 ms.
   void Cancel();
+  // Makes every IoContext::WaitUntil for this group look at its condition again.
+  void WakeWaiters();
 
  private:
   friend class GroupState;

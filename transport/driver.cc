@@ -59,6 +59,9 @@ void Driver::DriveFromIoThread(short revents) {
   {
     MutexLock lock(mutex_);
     if (revents != 0) armed_ = false;
+    // If it was our timer that brought us here, the thread has none any more: the next has to be
+    // told to it even though the descriptor is still watched. (A waiter was told its own.)
+    if (poller_kind_ != PollerKind::kWaiter) polled_.timer = MonoTime::Infinite();
     if (poller_kind_ != PollerKind::kIoThread) return;
     Enter();
     // Else taken over while we waited; the new poller sees the same events.

@@ -25,8 +25,9 @@ inline constexpr uint32_t kFrameMagic = 0x4D545343;
 inline constexpr uint8_t kProtocolMajor = 1;
 inline constexpr size_t kFrameHeaderBytes = 32;
 inline constexpr uint32_t kMaxMetaBytesTcp = 1 << 20;
-// A put whose chunks' bytes and digests sum to at most this goes in the request's own frame.
-inline constexpr uint64_t kInlinePayloadBytes = 1 << 20;
+// A put whose chunks' bytes and digests sum to at most this goes in the request's own frame: 1 MiB
+// of chunks, and their digests.
+inline constexpr uint64_t kInlinePayloadBytes = (1 << 20) + (4 << 10);
 // Payload of one Data frame: bounds how long a cancel waits for a frame to end.
 inline constexpr uint64_t kMaxDataFrameBytes = 4 << 20;
 
@@ -52,6 +53,8 @@ enum class FrameType : uint8_t {
   kGetDone = 23,
   kReportBad = 24,
   kReportBadReply = 25,
+  kListKeys = 26,
+  kListKeysReply = 27,
   // master
   kOpenNamespace = 32,
   kOpenNamespaceReply = 33,

@@ -43,7 +43,7 @@ void FrameReader::EnsureRoom(size_t bytes) {
 
 absl::Status FrameReader::NextRead(std::vector<iovec>* out) {
   if (paused_) return absl::OkStatus();
-  if (payload_left_ > 0) {
+  if (payload_left_ > 0 && carrier_ == nullptr) {
     // Parse() has left nothing buffered of it.
     const size_t max =
         static_cast<size_t>(std::min<uint64_t>(payload_left_, options_.payload_read_bytes));
@@ -80,6 +80,7 @@ absl::Status FrameReader::NextRead(std::vector<iovec>* out) {
 }
 
 absl::Status FrameReader::Advance(size_t bytes) {
+  turn_left_ = kTurnPieceBytes;
   switch (read_kind_) {
     case ReadKind::kHead:
       tail_ += bytes;
@@ -100,14 +101,30 @@ absl::Status FrameReader::Advance(size_t bytes) {
 
 absl::Status FrameReader::Resume() {
   paused_ = false;
+  return Continue();
+}
+
+absl::Status FrameReader::Continue() {
+  turn_left_ = kTurnPieceBytes;
   return Parse();
 }
 
 absl::Status FrameReader::Parse() {
   bool progress = true;
+  has_pieces_ = false;
   while (progress && !paused_) {
     progress = false;
-    if (payload_left_ > 0) {
+    if (carrier_ != nullptr && piece_left_ > 0) {
+      CISTERN_RETURN_IF_ERROR(TakePiece(&progress));
+    } else if (carrier_ != nullptr && (payload_left_ > 0 || !in_frame_) &&
+               tail_ - head_ >= PieceCarrier::kRecordBytes &&
+               carrier_->IsRecord(buffer_.data() + head_)) {
+      CISTERN_RETURN_IF_ERROR(TakeRecord(&progress));
+    } else if (payload_left_ > 0 && carrier_ != nullptr) {
+      if (tail_ - head_ >= PieceCarrier::kRecordBytes) {
+        return absl::InvalidArgumentError("frame: no record where payload has to be announced");
+      }
+    } else if (payload_left_ > 0) {
       if (tail_ > head_) CISTERN_RETURN_IF_ERROR(TakeBuffered(&progress));
     } else if (in_frame_) {
       in_frame_ = false;
@@ -147,6 +164,53 @@ absl::Status FrameReader::TakeBuffered(bool* progress) {
   payload_left_ -= copied;
   *progress = true;
   return receiver_.PayloadLanded(copied);
+}
+
+absl::Status FrameReader::TakeRecord(bool* progress) {
+  uint64_t bytes = 0;
+  CISTERN_RETURN_IF_ERROR(carrier_->OnRecord(buffer_.data() + head_, &bytes));
+  head_ += PieceCarrier::kRecordBytes;
+  *progress = true;
+  if (bytes > payload_left_) {
+    return absl::InvalidArgumentError("frame: a piece beyond the frame's payload");
+  }
+  piece_left_ = bytes;
+  return absl::OkStatus();
+}
+
+absl::Status FrameReader::TakePiece(bool* progress) {
+  if (turn_left_ == 0) {
+    has_pieces_ = true;
+    return absl::OkStatus();
+  }
+  const size_t max = static_cast<size_t>(
+      std::min({piece_left_, turn_left_, uint64_t{options_.payload_read_bytes}}));
+  iov_.clear();
+  absl::Status error;
+  size_t taken = max;
+  bool wanted = false;
+  switch (receiver_.PayloadBuffers(max, kMaxPieces, &iov_, &error)) {
+    case FrameReceiver::Take::kPause:
+      CISTERN_RETURN_IF_ERROR(error);
+      paused_ = true;
+      return absl::OkStatus();
+    case FrameReceiver::Take::kDiscard:
+      CISTERN_RETURN_IF_ERROR(carrier_->Skip(max));
+      break;
+    case FrameReceiver::Take::kBuffers:
+      wanted = true;
+      taken = 0;
+      for (const iovec& piece : iov_) taken += piece.iov_len;
+      CISTERN_CHECK(taken > 0 && taken <= max);
+      CISTERN_RETURN_IF_ERROR(carrier_->Copy(iov_));
+      break;
+  }
+  piece_left_ -= taken;
+  payload_left_ -= taken;
+  turn_left_ -= taken;
+  piece_bytes_taken_ += taken;
+  *progress = true;
+  return wanted ? receiver_.PayloadLanded(taken) : absl::OkStatus();
 }
 
 absl::Status FrameReader::ParseFrame(bool* progress) {

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "transport/frame.h"
+#include "transport/piece_carrier.h"
 
 namespace cistern::transport {
 
@@ -60,6 +61,8 @@ class FrameReader {
   // The limits change when the handshake is done.
   void SetLimits(uint32_t max_meta_bytes, uint64_t max_payload_bytes);
   void SetHeadBytes(size_t head_bytes) { options_.head_bytes = head_bytes; }
+  // From the next frame on payload comes by records. Borrowed.
+  void SetCarrier(PieceCarrier* carrier) { carrier_ = carrier; }
 
   // Where the next read goes: nothing while paused. The same until Advance.
   absl::Status NextRead(std::vector<iovec>* out);
@@ -67,6 +70,14 @@ class FrameReader {
   absl::Status Advance(size_t bytes);
   // Goes on after a pause, with what had been read already.
   absl::Status Resume();
+
+  // With a carrier: pieces were announced that wait to be copied. An Advance, Resume or Continue
+  // copies about kTurnPieceBytes of them; until there are none, call Continue instead of reading.
+  static constexpr uint64_t kTurnPieceBytes = 1 << 20;
+  bool has_pieces() const { return has_pieces_; }
+  absl::Status Continue();
+  // Payload bytes that came in pieces so far.
+  uint64_t piece_bytes_taken() const { return piece_bytes_taken_; }
 
   bool paused() const { return paused_; }
   // In the middle of a frame, by the peer's doing.
@@ -78,6 +89,9 @@ class FrameReader {
   // Of the payload at the front of the buffer. True: some was taken.
   absl::Status TakeBuffered(bool* progress);
   absl::Status ParseFrame(bool* progress);
+  // With a carrier: a record at the front of the buffer.
+  absl::Status TakeRecord(bool* progress);
+  absl::Status TakePiece(bool* progress);
   void EnsureRoom(size_t bytes);
 
   Options options_;
@@ -91,6 +105,12 @@ class FrameReader {
   ReadKind read_kind_ = ReadKind::kHead;
   size_t payload_offered_ = 0;
   std::vector<iovec> iov_;
+
+  PieceCarrier* carrier_ = nullptr;
+  uint64_t piece_left_ = 0;  // of the piece announced last
+  uint64_t turn_left_ = 0;   // may still be copied before others have their turn
+  bool has_pieces_ = false;
+  uint64_t piece_bytes_taken_ = 0;
 };
 
 }  // namespace cistern::transport

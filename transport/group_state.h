@@ -32,6 +32,7 @@ class GroupState {
   int pending() const { return pending_.load(std::memory_order_acquire); }
   void Cancel();
 
+  void WakeWaiters();
   void AddWaiter(Waiter* waiter);
   void RemoveWaiter(Waiter* waiter);
   // Replaces *drivers if the set changed since *version (start with 0).

@@ -26,12 +26,18 @@
 namespace cistern::transport {
 namespace {
 
+// How long a thread that nobody can wake waits before it looks again.
+constexpr absl::Duration kBlindWait = absl::Milliseconds(5);
+
 class IoContextImpl final : public IoContext {
  public:
   explicit IoContextImpl(const Options& options) : thread_(options.clock) {}
   absl::Status Start() { return thread_.Start(); }
 
-  void Wait(CallGroup& group) override;
+  void Wait(CallGroup& group) override {
+    WaitUntil(group, MonoTime::Infinite(), [] { return false; });
+  }
+  void WaitUntil(CallGroup& group, MonoTime until, absl::FunctionRef<bool()> enough) override;
   void RunAt(MonoTime when, absl::AnyInvocable<void()> fn) override {
     thread_.RunAt(when, std::move(fn));
   }
@@ -54,11 +60,12 @@ class Stay {
     group_->RemoveWaiter(&waiter_);
   }
 
-  void Run() {
-    while (group_->pending() > 0) {
+  void Run(MonoTime until, absl::FunctionRef<bool()> enough) {
+    while (group_->pending() > 0 && !enough()) {
+      if (until != MonoTime::Infinite() && clock_.Mono() >= until) return;
       UpdateDrivers();
       if (AttachAll()) continue;  // something was driven: look again
-      Poll();
+      Poll(until);
     }
   }
 
@@ -94,17 +101,21 @@ class Stay {
     return false;
   }
 
-  void Poll() {
+  void Poll(MonoTime until) {
     timespec timeout{};
     timespec* limit = nullptr;
-    if (timer_ != MonoTime::Infinite()) {
-      timeout = absl::ToTimespec(std::max(timer_ - clock_.Mono(), absl::ZeroDuration()));
+    const MonoTime first = std::min(timer_, until);
+    absl::Duration wait = first - clock_.Mono();
+    if (waiter_.fd() < 0) wait = std::min(wait, kBlindWait);
+    if (wait < absl::InfiniteDuration()) {
+      timeout = absl::ToTimespec(std::max(wait, absl::ZeroDuration()));
       limit = &timeout;
     }
     const int n = ppoll(polls_.data(), polls_.size(), limit, nullptr);
     if (n < 0) return;  // a signal
     if (polls_[0].revents != 0) waiter_.Drain();
-    const bool timers = n == 0 || (limit != nullptr && clock_.Mono() >= timer_);
+    const bool timers =
+        timer_ != MonoTime::Infinite() && ((n == 0 && timer_ <= until) || clock_.Mono() >= timer_);
     for (size_t i = 0; i < polled_.size(); ++i) {
       const short revents = polls_[i + 1].revents;
       if (revents != 0 || (timers && polled_[i].timer == timer_)) {
@@ -129,10 +140,10 @@ class Stay {
   MonoTime timer_ = MonoTime::Infinite();
 };
 
-void IoContextImpl::Wait(CallGroup& group) {
+void IoContextImpl::WaitUntil(CallGroup& group, MonoTime until, absl::FunctionRef<bool()> enough) {
   const std::shared_ptr<GroupState> state = GroupState::Of(group);
   if (state->pending() == 0) return;
-  Stay(thread_.clock(), state).Run();
+  Stay(thread_.clock(), state).Run(until, enough);
 }
 
 }  // namespace

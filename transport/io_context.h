@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "transport/channel.h"
 
@@ -23,6 +24,10 @@ class IoContext {
   // group's calls where nobody else does. Ends because every call has a deadline. Not from a
   // callback of a call.
   virtual void Wait(CallGroup& group) = 0;
+  // The same, but returns also once `enough` (asked between turns, and whenever
+  // CallGroup::WakeWaiters is called; it must not block) or at `until`. For groups with on_idle:
+  // the others' calls may rest when their waiter leaves.
+  virtual void WaitUntil(CallGroup& group, MonoTime until, absl::FunctionRef<bool()> enough) = 0;
 
   // Runs `fn` on the I/O thread at `when`. Dropped unrun at shutdown.
   virtual void RunAt(MonoTime when, absl::AnyInvocable<void()> fn) = 0;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <system_error>
 #include <utility>
 
 #include "base/status.h"
@@ -34,12 +35,17 @@ absl::Status IoThread::Start() {
   if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wake_fd_, &event) != 0) {
     return ErrnoStatus(errno, "epoll_ctl");
   }
-  thread_ = std::thread([this] { Loop(); });
+  try {
+    thread_ = std::thread([this] { Loop(); });
+  } catch (const std::system_error& error) {
+    return ErrnoStatus(error.code().value(), "cannot start a thread");
+  }
   return absl::OkStatus();
 }
 
 void IoThread::Stop() {
   if (abandoned_) return;
+  blocking_.Stop();
   {
     MutexLock lock(mutex_);
     stopping_ = true;

@@ -8,12 +8,14 @@
 #include <queue>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "transport/blocking_thread.h"
 #include "transport/driver.h"
 
 namespace cistern::transport {
@@ -22,7 +24,9 @@ namespace cistern::transport {
 // any time.
 class IoThread {
  public:
-  explicit IoThread(Clock* clock) : clock_(*clock) {}
+  explicit IoThread(Clock* clock)
+      : clock_(*clock),
+        blocking_([this](BlockingThread::Result result) { RunSoon(std::move(result)); }) {}
   ~IoThread();
   absl::Status Start();
   void Stop();
@@ -39,6 +43,9 @@ class IoThread {
   // Runs `fn` on the thread, at `when` or soon.
   void RunAt(MonoTime when, absl::AnyInvocable<void()> fn);
   void RunSoon(absl::AnyInvocable<void()> fn);
+  // Runs `work`, which may block, elsewhere, and what it returns on the thread. Stop() does not
+  // wait for it.
+  void RunBlocking(BlockingThread::Work work) { blocking_.Run(std::move(work)); }
 
  private:
   struct Timer {
@@ -70,6 +77,7 @@ class IoThread {
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint64_t> drive_now_ ABSL_GUARDED_BY(mutex_);
   std::vector<absl::AnyInvocable<void()>> soon_ ABSL_GUARDED_BY(mutex_);
+  BlockingThread blocking_;
 };
 
 }  // namespace cistern::transport

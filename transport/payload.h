@@ -1,7 +1,7 @@
 // A call carries at most one payload stream each way: a linear sequence of bytes with scattered
 // memory at both ends. The wire moves it; these two interfaces say where the bytes are.
-// On tcp the stream follows the frames in line; one-sided wires map stream positions to the peer's
-// spans. Neither side copies through intermediate memory.
+// On tcp the stream follows the frames in line; on shm it goes through memory that both map;
+// one-sided wires map stream positions to the peer's spans.
 #ifndef CISTERN_TRANSPORT_PAYLOAD_H_
 #define CISTERN_TRANSPORT_PAYLOAD_H_
 
@@ -26,6 +26,13 @@ class PayloadSource {
   // compute (digest) what it returns here: it is asked in pieces that fit the cache.
   // Precondition: remaining() > 0. Gives at least one byte.
   virtual void NextPieces(size_t max_bytes, size_t max_pieces, std::vector<iovec>* out) = 0;
+  // The receiver checks all of it against digests in the same stream. A wire may then let the peer
+  // read it where it is (AllocateBuffer's memory), which may be late where the call was given up:
+  // what was overwritten meanwhile does not pass.
+  virtual bool checked_by_digests() const { return false; }
+  // Memory of its own that it holds beside the payload. Servers count it towards what one
+  // connection's unread answers may take.
+  virtual size_t memory_bytes() const { return 0; }
 };
 
 // Where incoming bytes go. Used by one thread at a time.

@@ -37,9 +37,10 @@ void SendQueue::Enqueue(OutStream* stream, bool first) {
   }
 }
 
-void SendQueue::AddPiece(const void* data, size_t bytes) {
+void SendQueue::AddHead(const void* data, size_t bytes) {
   if (bytes == 0) return;
   pieces_.push_back({const_cast<void*>(data), bytes});
+  kinds_.push_back(PieceKind::kHead);
 }
 
 absl::Span<iovec> SendQueue::Prepare(size_t max_bytes) {
@@ -48,6 +49,7 @@ absl::Span<iovec> SendQueue::Prepare(size_t max_bytes) {
   CISTERN_CHECK(max_bytes <= kDataFrameBytes);
   if (next_piece_ == pieces_.size()) {
     pieces_.clear();
+    kinds_.clear();
     next_piece_ = 0;
     size_t bytes = 0;
     while (!line_.empty() && bytes < max_bytes && pieces_.size() < kMaxPieces) {
@@ -69,15 +71,15 @@ void SendQueue::StartFrame(OutItem* item) {
     header.meta_crc = Crc32c(item->meta.data(), item->meta.size());
     header.payload_bytes = item->payload_in_frame ? remaining : 0;
     EncodeFrameHeader(header, item->header_);
-    AddPiece(item->header_, kFrameHeaderBytes);
-    AddPiece(item->meta.data(), item->meta.size());
+    AddHead(item->header_, kFrameHeaderBytes);
+    AddHead(item->meta.data(), item->meta.size());
     queued_meta_bytes_ -= item->meta.size();
   } else {
     header.type = FrameType::kData;
     header.payload_bytes = std::min(remaining, kDataFrameBytes);
     if (item->final_data && header.payload_bytes == remaining) header.flags = kFlagFinal;
     EncodeFrameHeader(header, item->data_header_);
-    AddPiece(item->data_header_, kFrameHeaderBytes);
+    AddHead(item->data_header_, kFrameHeaderBytes);
   }
   item->head_done_ = true;
   item->frame_left_ = header.payload_bytes;
@@ -106,6 +108,8 @@ void SendQueue::PrepareFrom(OutStream* stream, size_t max_bytes, size_t* bytes) 
     const size_t want =
         static_cast<size_t>(std::min<uint64_t>(item->frame_left_, max_bytes - *bytes));
     item->source->NextPieces(want, kMaxPieces - first, &pieces_);
+    kinds_.resize(pieces_.size(), item->source->checked_by_digests() ? PieceKind::kCheckedPayload
+                                                                     : PieceKind::kPayload);
     size_t got = 0;
     for (size_t i = first; i < pieces_.size(); ++i) got += pieces_[i].iov_len;
     CISTERN_CHECK(got > 0 && got <= want);
@@ -190,6 +194,7 @@ void SendQueue::Clear(std::vector<std::unique_ptr<OutItem>>* dropped) {
   }
   line_.clear();
   pieces_.clear();
+  kinds_.clear();
   next_piece_ = 0;
   mid_frame_ = false;
   prepared_pos_ = written_pos_ = 0;

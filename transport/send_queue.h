@@ -29,6 +29,13 @@ inline constexpr uint64_t kDataFrameBytes = 1 << 20;
 class SendQueue;
 struct OutStream;
 
+// What a piece that is to be written is.
+enum class PieceKind : uint8_t {
+  kHead,            // a frame's header or meta
+  kPayload,         // payload
+  kCheckedPayload,  // payload of a source that is checked_by_digests()
+};
+
 // A frame, a payload, or both.
 struct OutItem {
   FrameType type{};
@@ -79,6 +86,10 @@ class SendQueue {
 
   // The next pieces to write, about `max_bytes` (at most kDataFrameBytes); the same until Consume.
   absl::Span<iovec> Prepare(size_t max_bytes);
+  // The kinds of what Prepare gave.
+  absl::Span<const PieceKind> kinds() const {
+    return absl::MakeConstSpan(kinds_).subspan(next_piece_);
+  }
   // `n` bytes of them have left. Moves finished items to `finished`.
   void Consume(size_t n, std::vector<std::unique_ptr<OutItem>>* finished);
 
@@ -93,9 +104,10 @@ class SendQueue {
   void PrepareFrom(OutStream* stream, size_t max_bytes, size_t* bytes);
   void StartFrame(OutItem* item);
   void EndFrame(OutStream* stream);
-  void AddPiece(const void* data, size_t bytes);
+  void AddHead(const void* data, size_t bytes);
 
   std::vector<iovec> pieces_;
+  std::vector<PieceKind> kinds_;  // of pieces_
   size_t next_piece_ = 0;
   std::deque<OutStream*> line_;  // the front one is in the middle of a frame if mid_frame_
   bool mid_frame_ = false;

@@ -27,6 +27,9 @@ class ServerConnection {
   virtual const PeerInfo& peer() const = 0;
   // Unique in the process.
   virtual uint64_t id() const = 0;
+  // Ends the connection soon. From any thread; neither blocks nor calls back. Wires whose peers are
+  // in this process need not do it.
+  virtual void Cut(const absl::Status&) {}
   // The handler's own state for this connection (namespace refs). Loop thread only.
   std::shared_ptr<void> user_state;
 };
@@ -104,7 +107,8 @@ struct ServerLimits {
   uint64_t max_payload_bytes = uint64_t{4} << 30;
   // Requests of one connection being served at once; the next is read when one ends.
   uint32_t max_calls_per_connection = 1'024;
-  // Meta bytes held for requests and queued answers of one connection.
+  // Memory held for requests and unsent answers of one connection: metas, and what the answers'
+  // payload sources hold beside the payload. Beyond it no further request is read.
   uint64_t max_buffered_bytes_per_connection = 8 << 20;
   absl::Duration handshake_timeout = absl::Seconds(5);
   absl::Duration idle_timeout = absl::Minutes(10);
@@ -123,6 +127,19 @@ struct ServerStats {
   uint64_t bytes_in = 0;
   uint64_t bytes_out = 0;
   uint64_t calls = 0;
+
+  ServerStats& operator+=(const ServerStats& other) {
+    connections += other.connections;
+    accepted += other.accepted;
+    refused += other.refused;
+    handshake_failures += other.handshake_failures;
+    protocol_errors += other.protocol_errors;
+    stalled += other.stalled;
+    bytes_in += other.bytes_in;
+    bytes_out += other.bytes_out;
+    calls += other.calls;
+    return *this;
+  }
 };
 
 // A wire's listening side. Thread-safe.
@@ -133,7 +150,17 @@ class WireServer {
   virtual std::string address() const = 0;
   virtual uint16_t port() const = 0;
   virtual ServerStats stats() const = 0;
-  // Stops accepting, closes every connection (aborting its calls), joins the threads. Idempotent.
+  // Takes no new connections; those that are there go on. A peer that dials is refused at once.
+  // Idempotent.
+  virtual void StopAccepting() {}
+  // Whether every thread of the wire comes round within `timeout`: false says that one hangs. Waits
+  // for them. Not on a thread of the wire.
+  virtual bool Responsive(absl::Duration timeout) {
+    static_cast<void>(timeout);
+    return true;
+  }
+  // Stops accepting, closes every connection (aborting its calls; answers given before leave as far
+  // as sockets take them), joins the threads. Idempotent.
   virtual void Stop() = 0;
 };
 

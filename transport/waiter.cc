@@ -8,8 +8,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "base/status.h"
-
 namespace cistern::transport {
 namespace {
 
@@ -30,21 +28,22 @@ thread_local std::unique_ptr<Waiter> t_waiter;
 Waiter& Waiter::ForThisThread() {
   pthread_once(&g_fork_once, CountForks);
   const unsigned generation = g_fork_generation.load(std::memory_order_relaxed);
-  if (t_waiter == nullptr || t_waiter->fork_generation_ != generation) {
+  // One without a descriptor is made anew: there may be one by now.
+  if (t_waiter == nullptr || t_waiter->fork_generation_ != generation || t_waiter->fd_ < 0) {
     t_waiter.reset(new Waiter(generation));
   }
   return *t_waiter;
 }
 
 Waiter::Waiter(unsigned fork_generation)
-    : fork_generation_(fork_generation), fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  CISTERN_CHECK(fd_ >= 0);
+    : fork_generation_(fork_generation), fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+
+Waiter::~Waiter() {
+  if (fd_ >= 0) close(fd_);
 }
 
-Waiter::~Waiter() { close(fd_); }
-
 void Waiter::Wake() {
-  if (t_waiter.get() == this) return;
+  if (t_waiter.get() == this || fd_ < 0) return;
   const uint64_t one = 1;
   // EAGAIN (the counter is full) means that a wake-up is pending already.
   [[maybe_unused]] const ssize_t n = write(fd_, &one, sizeof(one));

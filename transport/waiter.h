@@ -17,6 +17,7 @@ class Waiter {
   // Ends the thread's current or next poll of fd(). A thread need not wake itself: nothing happens.
   void Wake();
   void Drain();
+  // -1 when the process has no more descriptors: then nothing wakes it, and it looks by itself.
   int fd() const { return fd_; }
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/columns.h"
 #include "base/key_hash.h"
 #include "base/status.h"
@@ -98,7 +99,7 @@ wire::StoreDirectory FakeMaster::Directory() {
     entry->set_serving(true);
     wire::Endpoint* endpoint = entry->add_endpoints();
     endpoint->set_host("127.0.0.1");
-    endpoint->set_port(stores_[s]->port());
+    endpoint->set_port(store_port_ != 0 ? store_port_.load() : stores_[s]->port());
   }
   return directory;
 }
@@ -121,6 +122,7 @@ void FakeMaster::OnRequest(std::unique_ptr<ServerCall> call) {
     held_.push_back(std::move(call));
     return;
   }
+  if (delay_ms_ > 0) Clock::Real().SleepFor(absl::Milliseconds(delay_ms_.load()));
   switch (call->type()) {
     case FrameType::kOpenNamespace:
       return OpenNamespace(*call);

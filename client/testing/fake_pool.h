@@ -27,6 +27,7 @@ class FakeMaster final : public transport::RequestHandler {
   void Start(const std::string& token, const PoolId& pool_id, uint16_t port = 0);
   void Stop();
   uint16_t port() const { return server_->port(); }
+  uint64_t connections() const { return server_->stats().connections; }
 
   // Where absent chunks go. -1: refused.
   void set_place_on(int store) { place_on_ = store; }
@@ -40,6 +41,13 @@ class FakeMaster final : public transport::RequestHandler {
   void BumpMap() { ++map_version_; }
   // Takes requests and never answers.
   void set_silent(bool silent) { silent_ = silent; }
+  // Takes this long over each request, one after the other.
+  void set_delay(absl::Duration delay) { delay_ms_ = absl::ToInt64Milliseconds(delay); }
+  // Says that the stores listen here instead of where they do; 0 = where they do.
+  void set_store_port(uint16_t port) {
+    store_port_ = port;
+    BumpDirectory();
+  }
 
   std::atomic<int> lookups{0};
   std::atomic<int> places{0};
@@ -68,6 +76,8 @@ class FakeMaster final : public transport::RequestHandler {
   std::atomic<uint64_t> directory_version_{1};
   std::atomic<uint64_t> map_version_{1};
   std::atomic<bool> silent_{false};
+  std::atomic<int64_t> delay_ms_{0};
+  std::atomic<uint16_t> store_port_{0};
   Mutex mutex_;
   std::set<std::string> in_progress_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::vector<int>> answers_ ABSL_GUARDED_BY(mutex_);

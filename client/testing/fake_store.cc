@@ -63,8 +63,9 @@ PartLayout LayoutOf(const FakeStore::Chunk& chunk) {
 }
 
 std::vector<PartDigest> DigestsOf(const FakeStore::Chunk& chunk) {
+  const std::string& bytes = chunk.digested.empty() ? chunk.bytes : chunk.digested;
   ChunkDigester digester(LayoutOf(chunk));
-  digester.Update(chunk.bytes.data(), chunk.bytes.size());
+  digester.Update(bytes.data(), bytes.size());
   return {digester.parts().begin(), digester.parts().end()};
 }
 
@@ -73,6 +74,34 @@ struct Selection {
   uint64_t begin, end;
   uint32_t first_part, end_part;
 };
+
+// One chunk's share of a get's payload.
+struct Share {
+  std::string table;
+  std::string bytes;  // of the chunk, whole
+  uint64_t begin, end, part_bytes;
+};
+
+std::string PayloadOf(const std::vector<Share>& shares, bool by_part) {
+  std::string out;
+  if (!by_part) {
+    for (const Share& s : shares) out += s.table + s.bytes.substr(s.begin, s.end - s.begin);
+    return out;
+  }
+  uint64_t parts = 0;
+  for (const Share& s : shares) {
+    out += s.table;
+    parts = std::max(parts, (s.end + s.part_bytes - 1) / s.part_bytes);
+  }
+  for (uint64_t part = 0; part < parts; ++part) {
+    for (const Share& s : shares) {
+      const uint64_t begin = std::max(s.begin, part * s.part_bytes);
+      const uint64_t end = std::min(s.end, (part + 1) * s.part_bytes);
+      if (begin < end) out += s.bytes.substr(begin, end - begin);
+    }
+  }
+  return out;
+}
 Selection Select(const wire::GetRequest& request, size_t i, size_t n, const PartLayout& layout) {
   Selection s{0, layout.length, 0, layout.count};
   if (!request.range_lengths().empty()) {
@@ -115,6 +144,34 @@ void FakeStore::Stop() {
   if (server_ != nullptr) server_->Stop();
   MutexLock lock(mutex_);
   held_.clear();
+  gated_.clear();
+}
+
+wire::GetRequest FakeStore::last_get() const {
+  MutexLock lock(mutex_);
+  return last_get_;
+}
+
+void FakeStore::AllowPayload(uint64_t bytes) {
+  MutexLock lock(mutex_);
+  allowed_ = bytes;
+  for (Gated& gated : gated_) SendAllowed(&gated);
+  gated_.erase(std::remove_if(gated_.begin(), gated_.end(),
+                              [](const Gated& gated) { return gated.call == nullptr; }),
+               gated_.end());
+}
+
+void FakeStore::SendAllowed(Gated* gated) {
+  const size_t until = std::min<uint64_t>(allowed_, gated->payload.size());
+  if (until > gated->sent) {
+    gated->call->Reply(
+        FrameType::kData, "", false,
+        std::make_unique<StringSource>(gated->payload.substr(gated->sent, until - gated->sent)));
+    gated->sent = until;
+  }
+  if (gated->sent < gated->payload.size()) return;
+  gated->call->Reply(FrameType::kGetDone, gated->done, true);
+  gated->call = nullptr;
 }
 
 bool FakeStore::Has(const ChunkName& name) const {
@@ -147,7 +204,7 @@ void FakeStore::OnRequest(std::unique_ptr<ServerCall> call) {
     case FrameType::kGet:
       ++gets;
       if (get_fault_ == Fault::kNever) return Hold(std::move(call));
-      return Get(std::move(call));
+      return Get(std::shared_ptr<ServerCall>(std::move(call)));
     case FrameType::kPut:
       ++puts;
       if (put_fault_ == Fault::kNever) return Hold(std::move(call));
@@ -168,11 +225,13 @@ void FakeStore::Bind(std::unique_ptr<ServerCall> call) {
   call->Reply(FrameType::kNamespaceBound, bound.SerializeAsString(), true);
 }
 
-void FakeStore::Get(std::unique_ptr<ServerCall> call) {
+void FakeStore::Get(std::shared_ptr<ServerCall> call) {
   const Fault fault = get_fault_;
   if (fault == Fault::kError) return call->Fail(absl::UnavailableError("fault"));
   wire::GetRequest request;
   CISTERN_CHECK(request.ParseFromString(std::string(call->meta())));
+  MutexLock lock(mutex_);
+  last_get_ = request;
   const size_t n = request.ids().size() / KeyId::kBytes;
   const auto targets = Read<uint32_t>(request.target_lengths(), n);
   wire::GetHead head;
@@ -180,26 +239,26 @@ void FakeStore::Get(std::unique_ptr<ServerCall> call) {
   ColumnWriter<uint32_t> lengths(head.mutable_lengths(), n);
   ColumnWriter<uint32_t> parts(head.mutable_part_bytes(), n);
   ColumnWriter<uint64_t> roots(head.mutable_roots(), n);
+  ColumnWriter<uint64_t> versions(head.mutable_versions(), n);
   ColumnWriter<uint8_t> kinds(head.mutable_digest_kinds(), n);
-  std::string payload;
+  std::vector<Share> shares;
   for (size_t i = 0; i < n; ++i) {
     ChunkName name;
     name.id = KeyId::FromBytes(request.ids().data() + 16 * i);
     name.shard = Shard(Read<uint16_t>(request.shards(), n)[i]);
-    MutexLock lock(mutex_);
     auto found = chunks_.find(KeyOf(name));
     if (found == chunks_.end() || fault == Fault::kMiss) {
       statuses.Set(i, wire::CHUNK_NOT_FOUND);
       continue;
     }
-    const auto served = fault == Fault::kOtherChunk
-                            ? std::find_if(chunks_.begin(), chunks_.end(),
-                                           [&](const auto& c) { return c.first != found->first; })
-                            : found;
-    CISTERN_CHECK(served != chunks_.end());
+    auto served = found;
+    if (fault == Fault::kOtherChunk) {
+      served = chunks_.begin();
+      while (served->first == found->first) ++served;
+    }
     const Chunk& chunk = served->second;
     const PartLayout layout = LayoutOf(chunk);
-    const std::vector<PartDigest> digests = DigestsOf(chunk);
+    std::vector<PartDigest> digests = DigestsOf(chunk);
     const Selection s = Select(request, i, n, layout);
     lengths.Set(i, static_cast<uint32_t>(chunk.bytes.size()));
     if (s.end - s.begin != targets[i] && !(request.any_length() && s.end - s.begin <= targets[i])) {
@@ -210,24 +269,44 @@ void FakeStore::Get(std::unique_ptr<ServerCall> call) {
                                 Shard(served->first.second)};
     parts.Set(i, static_cast<uint32_t>(layout.part_bytes));
     roots.Set(i, RootDigest(digests, layout.length, served_name));
+    versions.Set(i, chunk.version);
     kinds.Set(i, chunk.digests ? wire::DIGEST_PRODUCER : wire::DIGEST_NONE);
+    Share share{"", chunk.bytes, s.begin, s.end, layout.part_bytes};
     if (chunk.digests && s.end_part > s.first_part) {
-      payload.append(reinterpret_cast<const char*>(digests.data() + s.first_part),
-                     8 * (s.end_part - s.first_part));
+      if (chunk.flipped_digest >= 0) digests[static_cast<size_t>(chunk.flipped_digest)] ^= 1;
+      share.table.assign(reinterpret_cast<const char*>(digests.data()), 8 * digests.size());
     }
-    payload.append(chunk.bytes, s.begin, s.end - s.begin);
-    if (fault == Fault::kFlippedByte) payload.back() = static_cast<char>(payload.back() ^ 1);
+    if (fault == Fault::kFlippedByte) {
+      share.bytes[s.end - 1] = static_cast<char>(share.bytes[s.end - 1] ^ 1);
+    }
+    shares.push_back(std::move(share));
   }
+  std::string payload = PayloadOf(shares, request.order() == wire::PART_MAJOR);
   head.set_payload_bytes(payload.size() + (fault == Fault::kLies ? 1 : 0));
   if (fault == Fault::kBadColumns) head.mutable_statuses()->pop_back();
-  if (fault == Fault::kHalf) payload.resize(payload.size() / 2);
+  if (fault == Fault::kHalf || fault == Fault::kCut) payload.resize(payload.size() / 2);
+  if (fault == Fault::kCut) {
+    return call->Reply(
+        FrameType::kGetHead, head.SerializeAsString(), false,
+        std::make_unique<StringSource>(std::move(payload)),
+        [call](const absl::Status&) { call->ProtocolError(absl::UnavailableError("fault")); });
+  }
+  wire::GetDone done;
+  if (fault == Fault::kTakenBack) {
+    done.set_statuses(std::string(n, static_cast<char>(wire::CHUNK_DATA_LOSS)));
+  }
+  if (allowed_ < payload.size()) {
+    call->Reply(FrameType::kGetHead, head.SerializeAsString(), false);
+    gated_.push_back({std::move(call), std::move(payload), 0, done.SerializeAsString()});
+    return SendAllowed(&gated_.back());
+  }
   if (payload.size() <= transport::kInlinePayloadBytes && fault == Fault::kNone) {
     return call->Reply(FrameType::kGetHead, head.SerializeAsString(), true,
                        payload.empty() ? nullptr : std::make_unique<StringSource>(payload));
   }
   call->Reply(FrameType::kGetHead, head.SerializeAsString(), false,
               std::make_unique<StringSource>(std::move(payload)));
-  call->Reply(FrameType::kGetDone, "", true);
+  call->Reply(FrameType::kGetDone, done.SerializeAsString(), true);
 }
 
 void FakeStore::Put(std::shared_ptr<ServerCall> call) {

@@ -33,6 +33,8 @@ class FakeStore final : public transport::RequestHandler {
     kBadColumns,   // an answer for fewer chunks than were asked for
     kHalf,         // gets: half of the payload that the head announced, then the end
     kLies,         // gets: the head announces more bytes than its chunks have
+    kCut,          // gets: half of the payload, then no more and the connection is lost
+    kTakenBack,    // gets: all of the payload, then DataLoss for every chunk
   };
 
   struct Chunk {
@@ -40,6 +42,8 @@ class FakeStore final : public transport::RequestHandler {
     uint32_t part_bytes = 0;
     bool digests = true;
     uint64_t version = 1;
+    std::string digested = {};  // what the digests are of, where not of `bytes`
+    int flipped_digest = -1;    // this one of the part table has a bit turned, the root has not
   };
 
   FakeStore();
@@ -49,6 +53,7 @@ class FakeStore final : public transport::RequestHandler {
   void Start(const std::string& token, uint16_t port = 0);
   void Stop();
   uint16_t port() const { return server_->port(); }
+  uint64_t connections() const { return server_->stats().connections; }
   const StoreId& id() const { return id_; }
   uint64_t incarnation() const { return incarnation_; }
   const PoolId& pool_id() const { return pool_id_; }
@@ -56,12 +61,17 @@ class FakeStore final : public transport::RequestHandler {
 
   void set_get_fault(Fault fault) { get_fault_ = fault; }
   void set_put_fault(Fault fault) { put_fault_ = fault; }
+  // Of the payload of each get: its first `bytes` are sent, the rest waits until more are allowed.
+  // At first all are.
+  void AllowPayload(uint64_t bytes);
 
   bool Has(const ChunkName& name) const;
   void Add(const ChunkName& name, Chunk chunk);
   bool Erase(const ChunkName& name);
   size_t size() const;
 
+  // The last get.
+  wire::GetRequest last_get() const;
   // Requests seen.
   std::atomic<int> gets{0};
   std::atomic<int> puts{0};
@@ -72,8 +82,17 @@ class FakeStore final : public transport::RequestHandler {
   void OnRequest(std::unique_ptr<transport::ServerCall> call) override;
 
  private:
+  // A get's answer on its way.
+  struct Gated {
+    std::shared_ptr<transport::ServerCall> call;
+    std::string payload;
+    size_t sent = 0;
+    std::string done;  // wire::GetDone
+  };
+
   void Bind(std::unique_ptr<transport::ServerCall> call);
-  void Get(std::unique_ptr<transport::ServerCall> call);
+  void Get(std::shared_ptr<transport::ServerCall> call);
+  void SendAllowed(Gated* gated) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Put(std::shared_ptr<transport::ServerCall> call);
   void FinishPut(const std::shared_ptr<transport::ServerCall>& call, const wire::PutRequest& put,
                  const std::string& statuses, const std::string& payload);
@@ -89,6 +108,9 @@ class FakeStore final : public transport::RequestHandler {
   mutable Mutex mutex_;
   std::map<std::pair<std::string, uint16_t>, Chunk> chunks_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<transport::ServerCall>> held_ ABSL_GUARDED_BY(mutex_);
+  uint64_t allowed_ ABSL_GUARDED_BY(mutex_) = UINT64_MAX;
+  std::vector<Gated> gated_ ABSL_GUARDED_BY(mutex_);
+  wire::GetRequest last_get_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace cistern

@@ -95,7 +95,7 @@ TEST_F(CtlTest, GetsAChunkThatIsLongerThanItsFirstGuess) {
 TEST_F(CtlTest, StatsAreTablesOrJson) {
   WriteFile(5000);
   ASSERT_EQ(Run({"put", "for-stats", path_}).exit_code, 0);
-  EXPECT_THAT(Run({"stats"}).out, HasSubstr("the only wire that the stores offer"));
+  EXPECT_THAT(Run({"stats"}).out, HasSubstr("taken by clients on a store's own host"));
   EXPECT_THAT(Run({"stores"}).out, HasSubstr("serving"));
   EXPECT_THAT(Run({"namespaces"}).out, HasSubstr("cisternctl"));
   const Ran json = Run({"-o", "json", "stats"});
@@ -106,6 +106,45 @@ TEST_F(CtlTest, StatsAreTablesOrJson) {
   const auto segments = nlohmann::json::parse(Run({"segments", "-o", "json"}).out);
   EXPECT_EQ(segments["segments"].size(), 2u);
   EXPECT_EQ(segments["segments"][0]["bytes"], 16 << 20);
+}
+
+TEST_F(CtlTest, MountsAndUnmountsASegment) {
+  const Ran mount =
+      Run({"segments", "mount", "-s", "store-0", "--bytes", "24MiB", "--name", "extra"});
+  ASSERT_EQ(mount.exit_code, 0) << mount.err;
+  EXPECT_THAT(mount.out, HasSubstr("store store-0 has segment extra, 24.0 MiB, at /dev/shm/"));
+  const auto segments = nlohmann::json::parse(Run({"-o", "json", "segments"}).out)["segments"];
+  ASSERT_EQ(segments.size(), 3u);
+  nlohmann::json extra;
+  for (const auto& segment : segments) {
+    if (segment["name"] == "extra") extra = segment;
+  }
+  EXPECT_EQ(extra["store"], "store-0");
+  EXPECT_EQ(extra["state"], "mounted");
+  EXPECT_EQ(extra["bytes"], 24 << 20);
+  const std::string path = extra["path"];
+  EXPECT_EQ(access(path.c_str(), F_OK), 0);
+
+  EXPECT_EQ(
+      Run({"segments", "mount", "-s", "store-0", "--bytes", "8MiB", "--name", "extra"}).exit_code,
+      1);
+  const Ran nobody = Run({"segments", "mount", "-s", "store-9", "--bytes", "8MiB"});
+  EXPECT_EQ(nobody.exit_code, 1);
+  EXPECT_THAT(nobody.err, HasSubstr("store-0"));
+  EXPECT_THAT(nobody.err, HasSubstr("store-1"));
+  EXPECT_EQ(Run({"segments", "mount", "-s", "store-0", "--bytes", "1KiB"}).exit_code, 2);
+  EXPECT_EQ(Run({"segments", "mount", "-s", "store-0"}).exit_code, 2);
+  EXPECT_EQ(Run({"segments", "unmount", "-s", "store-0", "--segment", "none"}).exit_code, 1);
+  EXPECT_EQ(
+      Run({"segments", "unmount", "-s", "store-0", "--segment", "extra", "--cancel"}).exit_code, 1);
+
+  const Ran unmount = Run({"segments", "unmount", "-s", "store-0", "--segment", "extra"});
+  EXPECT_EQ(unmount.exit_code, 0) << unmount.err;
+  EXPECT_THAT(unmount.out, HasSubstr("segment extra of store store-0 unmounted, 24.0 MiB given"));
+  EXPECT_NE(access(path.c_str(), F_OK), 0);
+  const Ran last = Run({"segments", "unmount", "-s", "store-0", "--segment", "dram-0"});
+  EXPECT_EQ(last.exit_code, 1);
+  EXPECT_THAT(last.err, HasSubstr("last segment"));
 }
 
 TEST_F(CtlTest, ListsLooksAtAndRemovesAChunk) {

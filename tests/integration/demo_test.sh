@@ -71,7 +71,7 @@ got = json.load(open(sys.argv[1]))
 assert got["requests"] == 400, got
 assert got["verification_failures"] == 0 and got["errors"] == 0, got
 assert 0 < got["prefix_hit_ratio"] <= got["chunk_hit_ratio"] < 1, got
-assert got["evictions"] > 0 and got["bytes_got"] > 0 and got["wire"] == "tcp", got
+assert got["evictions"] > 0 and got["bytes_got"] > 0 and got["wire"] == "shm", got
 assert len(got["stores"]) == 2 and all(0.8 < s["fill"] <= 1 for s in got["stores"]), got
 PYTHON
 

@@ -13,6 +13,8 @@ TEST(SampleConfigTest, TheMasterTakesItsFile) {
   EXPECT_EQ(config.listen_address(), "10.0.0.1");
   EXPECT_EQ(config.data_port(), 7600u);
   EXPECT_FALSE(config.pool_token_file().empty());
+  EXPECT_TRUE(config.http_enabled());
+  EXPECT_EQ(config.http_port(), 7602u);
 }
 
 TEST(SampleConfigTest, AStoreTakesItsFile) {

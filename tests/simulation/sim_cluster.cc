@@ -116,7 +116,8 @@ void SimCluster::Reconnect(size_t i) {
 
 void SimCluster::SendUp(size_t i, wire::StoreMessage message) {
   Node& node = nodes_[i];
-  if (std::exchange(node.lose_next, false)) return;
+  // Lost are records, which the sequence shows. A stream never loses the answer to a fence alone.
+  if (!message.has_fence_done() && std::exchange(node.lose_next, false)) return;
   const int copies = std::exchange(node.double_next, false) ? 2 : 1;
   auto shared = std::make_shared<const wire::StoreMessage>(std::move(message));
   for (int c = 0; c < copies; ++c) {
@@ -157,10 +158,23 @@ void SimCluster::DeliverDown(size_t i, uint64_t link, const wire::MasterMessage&
   if (message.has_evict()) node.store->Evict(message.evict());
   if (message.has_ack()) node.store->Ack(message.ack().seq());
   if (message.has_epoch_changed()) node.store->SeeEpoch(message.epoch_changed().epoch());
+  if (message.has_fence()) {
+    Flush(i);
+    if (!node.streaming || node.link != link) return;
+    wire::StoreMessage done;
+    done.mutable_fence_done()->set_command(message.fence().command());
+    done.mutable_fence_done()->set_record_seq(node.store->log_next());
+    SendUp(i, std::move(done));
+  }
   if (message.has_error()) Reconnect(i);
 }
 
 void SimCluster::FlushLoop(size_t i) {
+  Flush(i);
+  events_.After(options_.flush, [this, i] { FlushLoop(i); });
+}
+
+void SimCluster::Flush(size_t i) {
   Node& node = nodes_[i];
   while (node.streaming && node.sent_seq < node.store->log_next()) {
     wire::StoreMessage message;
@@ -171,7 +185,6 @@ void SimCluster::FlushLoop(size_t i) {
     node.sent_seq += message.delta().ids().size() / KeyId::kBytes;
     SendUp(i, std::move(message));
   }
-  events_.After(options_.flush, [this, i] { FlushLoop(i); });
 }
 
 void SimCluster::HeartbeatLoop(size_t i) {

@@ -92,6 +92,7 @@ class SimCluster {
   void DeliverDown(size_t i, uint64_t link, const wire::MasterMessage& message);
   void Drain();
   void FlushLoop(size_t i);
+  void Flush(size_t i);
   void HeartbeatLoop(size_t i);
   void TickLoop();
   MonoTime Arrival(MonoTime* last);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/key_hash.h"
+#include "base/mutex.h"
 #include "base/secret_file.h"
 #include "base/status.h"
 #include "proto/admin.grpc.pb.h"
@@ -49,6 +50,11 @@ class AdminClient::Impl {
         pool_id_(connection.pool_id) {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(kMaxReplyBytes);
+    // Who asks again and again finds a master that was started again within a second.
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     stub_ = admin::Admin::NewStub(
         grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
   }
@@ -69,9 +75,24 @@ class AdminClient::Impl {
     context.set_deadline(absl::ToChronoTime(Clock::Real().Wall() + timeout_));
     if (!authorization_.empty()) context.AddMetadata("authorization", authorization_);
     Reply reply;
+    {
+      MutexLock lock(mutex_);
+      if (cancelled_) return absl::CancelledError("cancelled");
+      running_ = &context;
+    }
     const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
+    {
+      MutexLock lock(mutex_);
+      running_ = nullptr;
+    }
     if (!status.ok()) return FromGrpc(status, address_);
     return reply;
+  }
+
+  void Cancel() {
+    MutexLock lock(mutex_);
+    cancelled_ = true;
+    if (running_ != nullptr) running_->TryCancel();
   }
 
  private:
@@ -94,6 +115,9 @@ class AdminClient::Impl {
   std::string pool_id_;      // 16 bytes; empty = not known yet
   std::string authorization_;
   std::unique_ptr<admin::Admin::Stub> stub_;
+  Mutex mutex_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::ClientContext* running_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 
 absl::StatusOr<std::unique_ptr<AdminClient>> AdminClient::Make(const Connection& connection,
@@ -114,6 +138,14 @@ absl::StatusOr<admin::StatsReply> AdminClient::Stats() {
 }
 absl::StatusOr<admin::SegmentsReply> AdminClient::Segments() {
   return impl_->Call(&admin::Admin::Stub::Segments, admin::SegmentsRequest());
+}
+absl::StatusOr<admin::MountSegmentReply> AdminClient::MountSegment(
+    const admin::MountSegmentRequest& request) {
+  return impl_->Call(&admin::Admin::Stub::MountSegment, request);
+}
+absl::StatusOr<admin::UnmountSegmentReply> AdminClient::UnmountSegment(
+    const admin::UnmountSegmentRequest& request) {
+  return impl_->Call(&admin::Admin::Stub::UnmountSegment, request);
 }
 absl::StatusOr<admin::ListChunksReply> AdminClient::ListChunks(
     const admin::ListChunksRequest& request) {
@@ -137,5 +169,7 @@ absl::StatusOr<admin::RemoveNamespaceReply> AdminClient::RemoveNamespace(
 absl::StatusOr<admin::VersionReply> AdminClient::Version() {
   return impl_->CallBare(&admin::Admin::Stub::Version, admin::VersionRequest());
 }
+
+void AdminClient::Cancel() { impl_->Cancel(); }
 
 }  // namespace cistern::ctl

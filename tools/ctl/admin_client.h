@@ -25,6 +25,9 @@ class AdminClient {
 
   absl::StatusOr<admin::StatsReply> Stats();
   absl::StatusOr<admin::SegmentsReply> Segments();
+  absl::StatusOr<admin::MountSegmentReply> MountSegment(const admin::MountSegmentRequest& request);
+  absl::StatusOr<admin::UnmountSegmentReply> UnmountSegment(
+      const admin::UnmountSegmentRequest& request);
   absl::StatusOr<admin::ListChunksReply> ListChunks(const admin::ListChunksRequest& request);
   absl::StatusOr<admin::StatChunkReply> StatChunk(const admin::StatChunkRequest& request);
   absl::StatusOr<admin::RemoveChunksReply> RemoveChunks(const admin::RemoveChunksRequest& request);
@@ -32,6 +35,9 @@ class AdminClient {
   absl::StatusOr<admin::RemoveNamespaceReply> RemoveNamespace(
       const admin::RemoveNamespaceRequest& request);
   absl::StatusOr<admin::VersionReply> Version();
+
+  // Ends the call in progress and every later one: Cancelled. From any thread.
+  void Cancel();
 
  private:
   class Impl;  // gRPC's headers are heavy: only the .cc has them

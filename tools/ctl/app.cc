@@ -15,6 +15,7 @@ TOML file; without any, this host's default ports (7601 and 7600).
 
 Examples:
   cisternctl stats
+  cisternctl top
   cisternctl --master 10.0.0.1:7601 --token-file /etc/cistern/token stores
   cisternctl -o json stats | jq .pool.chunk_count
   cisternctl put greeting ./file && cisternctl get greeting ./copy
@@ -57,6 +58,7 @@ int RunApp(int argc, const char* const* argv, std::ostream& out, std::ostream& e
   AddGet(app, context);
   AddEvict(app, context);
   AddPing(app, context);
+  AddTop(app, context);
   AddVersion(app, context);
   try {
     app.parse(argc, argv);

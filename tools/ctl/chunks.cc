@@ -6,6 +6,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "tools/ctl/commands.h"
+#include "tools/ctl/matching_chunks.h"
 #include "tools/ctl/render.h"
 #include "tools/ctl/table.h"
 
@@ -24,9 +25,18 @@ struct Flags {
   bool all = false;
   bool all_in_pool = false;
   bool force = false;
+  std::string match;
+  bool has_match = false;
+  bool dry_run = false;
 };
 
 absl::Status List(const Context& context, const Flags& flags) {
+  if (flags.has_match) {
+    if (flags.ns.empty()) {
+      return absl::InvalidArgumentError("--match needs --namespace: each keeps keys or does not");
+    }
+    return ListMatching(context, flags.ns, flags.match, flags.limit);
+  }
   CISTERN_ASSIGN_OR_RETURN(auto admin, context.Admin());
   admin::ListChunksReply all;
   admin::ListChunksRequest request;
@@ -79,6 +89,13 @@ absl::Status Stat(const Context& context, const Flags& flags) {
 absl::Status Remove(const Context& context, const Flags& flags) {
   CISTERN_RETURN_IF_ERROR(CheckIds(flags));
   const bool named = !flags.ids.empty() || !flags.keys.empty();
+  if (flags.has_match || flags.dry_run) {
+    if (!flags.has_match || flags.ns.empty() || named || flags.all || flags.all_in_pool) {
+      return absl::InvalidArgumentError(
+          "--match (and --dry-run with it) needs --namespace, and no other way to name chunks");
+    }
+    return RemoveMatching(context, flags.ns, flags.match, flags.force, flags.dry_run);
+  }
   if ((named ? 1 : 0) + (flags.all ? 1 : 0) + (flags.all_in_pool ? 1 : 0) != 1) {
     return absl::InvalidArgumentError(
         "name chunks by ids or --key, or all of them: --all with --namespace, or --all-in-pool");
@@ -106,7 +123,12 @@ absl::Status Remove(const Context& context, const Flags& flags) {
     absl::StrAppend(&text, Count(reply.pending()),
                     " asked for, not yet reported by their stores\n");
   }
+  if (reply.unreachable() > 0) {
+    absl::StrAppend(&text, Count(reply.unreachable()),
+                    " in stores that are away: still there; repeat when they are back\n");
+  }
   context.Print(reply, text);
+  if (reply.unreachable() > 0) return absl::UnavailableError("some chunks could not be reached");
   if (named && reply.not_found() > 0) return absl::NotFoundError("some chunks are not there");
   if (reply.refused() > 0) return absl::FailedPreconditionError("some chunks were not removed");
   return absl::OkStatus();
@@ -128,7 +150,13 @@ void AddChunks(CLI::App& app, Context& context) {
   CLI::App* ls = sub->add_subcommand("ls", "Chunks in the order of the index");
   ls->add_option("-n,--namespace", flags->ns, "only of this namespace");
   ls->add_option("--limit", flags->limit, "at most so many")->capture_default_str();
-  ls->callback([&context, flags] { context.Run([&] { return List(context, *flags); }); });
+  CLI::Option* ls_match =
+      ls->add_option("--match", flags->match,
+                     "only those whose kept key matches this RE2 pattern, with --namespace");
+  ls->callback([&context, flags, ls_match] {
+    flags->has_match = ls_match->count() > 0;
+    context.Run([&] { return List(context, *flags); });
+  });
 
   CLI::App* stat = sub->add_subcommand("stat", "Where one chunk is and what holds it there");
   stat->add_option("-n,--namespace", flags->ns, "the namespace of --key");
@@ -143,7 +171,13 @@ void AddChunks(CLI::App& app, Context& context) {
   rm->add_flag("--all", flags->all, "every chunk of the namespace");
   rm->add_flag("--all-in-pool", flags->all_in_pool, "every chunk of every namespace");
   rm->add_flag("--force", flags->force, "leased and pinned ones too");
-  rm->callback([&context, flags] { context.Run([&] { return Remove(context, *flags); }); });
+  CLI::Option* rm_match = rm->add_option(
+      "--match", flags->match, "those whose kept key matches this RE2 pattern, with --namespace");
+  rm->add_flag("--dry-run", flags->dry_run, "with --match: only say how many there are");
+  rm->callback([&context, flags, rm_match] {
+    flags->has_match = rm_match->count() > 0;
+    context.Run([&] { return Remove(context, *flags); });
+  });
 }
 
 }  // namespace cistern::ctl

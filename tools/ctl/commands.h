@@ -20,6 +20,7 @@ void AddPut(CLI::App& app, Context& context);
 void AddGet(CLI::App& app, Context& context);
 void AddEvict(CLI::App& app, Context& context);
 void AddPing(CLI::App& app, Context& context);
+void AddTop(CLI::App& app, Context& context);
 void AddVersion(CLI::App& app, Context& context);
 
 }  // namespace cistern::ctl

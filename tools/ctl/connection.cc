@@ -76,6 +76,7 @@ absl::StatusOr<Endpoints> ParseEndpoints(const std::string& json) {
   out.pool_id = Field(object, "pool_id");
   out.data = Field(object, "data");
   out.grpc = Field(object, "grpc");
+  out.http = Field(object, "http");
   const auto pid = object.find("pid");
   if (pid != object.end() && pid->is_number_integer()) out.pid = pid->get<int64_t>();
   if (out.kind != "master" && out.kind != "store") {
@@ -83,6 +84,7 @@ absl::StatusOr<Endpoints> ParseEndpoints(const std::string& json) {
   }
   CISTERN_RETURN_IF_ERROR(CheckAddress("\"data\"", out.data));
   CISTERN_RETURN_IF_ERROR(CheckAddress("\"grpc\"", out.grpc));
+  CISTERN_RETURN_IF_ERROR(CheckAddress("\"http\"", out.http));
   if (out.data.empty()) return absl::InvalidArgumentError("\"data\" is missing");
   return out;
 }

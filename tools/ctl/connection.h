@@ -41,6 +41,7 @@ struct Endpoints {
   std::string pool_id;  // hex
   std::string data;     // HOST:PORT
   std::string grpc;     // HOST:PORT; masters
+  std::string http;     // HOST:PORT; "" = none
 };
 // InvalidArgument: not the JSON of a daemon.
 absl::StatusOr<Endpoints> ParseEndpoints(const std::string& json);

@@ -35,17 +35,26 @@ struct Context {
   std::ostream& out;
   std::ostream& err;
   int exit_code = kExitOk;
+  // Whom the command has turned to: where nobody answers as expected, Run says what is there.
+  mutable std::string asked_grpc = {};
+  mutable std::string asked_data = {};
 
   bool json() const { return output == "json"; }
   // InvalidArgument unless `timeout` is empty or a time such as "5s".
   absl::StatusOr<absl::Duration> Timeout(const Connection& resolved) const;
-  absl::StatusOr<std::unique_ptr<AdminClient>> Admin() const;
+  // Its calls end after `patience`; 0 = after Timeout().
+  absl::StatusOr<std::unique_ptr<AdminClient>> Admin(
+      absl::Duration patience = absl::ZeroDuration()) const;
   // The client library, over the data port.
   absl::StatusOr<std::unique_ptr<Client>> Data() const;
   // `message` as JSON, or `text` for people, as was asked for.
   void Print(const google::protobuf::Message& message, const std::string& text) const;
   // Runs a subcommand; an error goes to `err` and sets the exit code.
   void Run(const std::function<absl::Status()>& command);
+
+ private:
+  // What listens where the command was not answered; "" = nothing that explains it.
+  std::string WrongPort(const absl::Status& status) const;
 };
 
 }  // namespace cistern::ctl

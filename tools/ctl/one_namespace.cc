@@ -9,8 +9,9 @@ namespace cistern::ctl {
 
 absl::StatusOr<std::shared_ptr<Namespace>> OpenOne(const Context& context, Client& client,
                                                    const std::string& name,
-                                                   const std::string& fingerprint, bool create) {
-  if (!fingerprint.empty()) return client.OpenNamespace(name, fingerprint);
+                                                   const std::string& fingerprint, bool create,
+                                                   const NamespaceOptions& options) {
+  if (!fingerprint.empty()) return client.OpenNamespace(name, fingerprint, options);
   CISTERN_ASSIGN_OR_RETURN(auto admin, context.Admin());
   CISTERN_ASSIGN_OR_RETURN(const admin::StatsReply stats, admin->Stats());
   for (const admin::NamespaceStats& ns : stats.namespaces()) {
@@ -22,7 +23,7 @@ absl::StatusOr<std::shared_ptr<Namespace>> OpenOne(const Context& context, Clien
     return client.OpenNamespace(name, ns.fingerprint());
   }
   if (!create) return absl::NotFoundError(absl::StrCat("there is no namespace ", name));
-  return client.OpenNamespace(name, kOwnNamespace);
+  return client.OpenNamespace(name, kOwnNamespace, options);
 }
 
 }  // namespace cistern::ctl

@@ -20,6 +20,8 @@ struct Flags {
   std::string key;
   std::string file;
   uint16_t shard = 0;
+  bool replace = false;
+  NamespaceOptions options;  // of a namespace that is new
 };
 
 absl::StatusOr<uint64_t> SizeOf(std::ifstream& in, const std::string& path) {
@@ -39,7 +41,8 @@ absl::Status Put(const Context& context, const Flags& flags) {
   std::ifstream in;
   CISTERN_ASSIGN_OR_RETURN(const uint64_t bytes, SizeOf(in, flags.file));
   CISTERN_ASSIGN_OR_RETURN(auto client, context.Data());
-  CISTERN_ASSIGN_OR_RETURN(auto ns, OpenOne(context, *client, flags.ns, flags.fingerprint, true));
+  CISTERN_ASSIGN_OR_RETURN(
+      auto ns, OpenOne(context, *client, flags.ns, flags.fingerprint, true, flags.options));
   CISTERN_ASSIGN_OR_RETURN(const KeyId id, ns->Hash(flags.key));
   CISTERN_ASSIGN_OR_RETURN(const Buffer buffer, client->AllocateBuffer(bytes));
   in.read(static_cast<char*>(buffer.data()), static_cast<std::streamsize>(bytes));
@@ -50,9 +53,11 @@ absl::Status Put(const Context& context, const Flags& flags) {
   PutItem item;
   item.id = id;
   item.shard = flags.shard;
+  item.key = flags.key;
   item.memory.spans = absl::MakeConstSpan(&span, 1);
   PutOptions options;
   options.wait_visible = true;
+  options.replace = flags.replace;
   const BatchResult result = ns->BatchPut(absl::MakeConstSpan(&item, 1), options);
   CISTERN_RETURN_IF_ERROR(result.status);
   const ChunkCode code = result.items[0].code;
@@ -83,6 +88,11 @@ void AddPut(CLI::App& app, Context& context) {
   sub->add_option("-n,--namespace", flags->ns, "created when new")->capture_default_str();
   sub->add_option("--fingerprint", flags->fingerprint,
                   "the namespace's; default: the one it has, or 'cisternctl' when new");
+  sub->add_flag("--replace", flags->replace, "also what is there (mutable namespaces)");
+  sub->add_flag("--mutable", flags->options.mutable_chunks,
+                "a new namespace's chunks may be replaced");
+  sub->add_flag("--keep-keys", flags->options.keep_keys,
+                "a new namespace keeps keys: see chunks --match");
   sub->add_option("--shard", flags->shard, "beside the key")->check(CLI::Range(0, 4095));
   sub->callback([&context, flags] { context.Run([&] { return Put(context, *flags); }); });
 }

@@ -234,6 +234,7 @@ std::string RenderNamespaces(const admin::StatsReply& reply) {
                {"verify"},
                {"part", Align::kRight},
                {"ttl", Align::kRight},
+               {"options"},
                {"fingerprint"}});
   for (const admin::NamespaceStats& ns : reply.namespaces()) {
     table.AddRow(
@@ -241,7 +242,7 @@ std::string RenderNamespaces(const admin::StatsReply& reply) {
          Count(ns.chunk_count()), Bytes(ns.payload_bytes()), ns.verify(),
          ns.part_bytes() == 0 ? "auto" : Bytes(ns.part_bytes()),
          ns.ttl_ms() == 0 ? "none" : Elapsed(absl::Milliseconds(static_cast<int64_t>(ns.ttl_ms()))),
-         Printable(ns.fingerprint())});
+         ns.options().empty() ? "-" : ns.options(), Printable(ns.fingerprint())});
   }
   std::string out = table.ToString("  ");
   const bool conflict = std::any_of(reply.namespaces().begin(), reply.namespaces().end(),
@@ -258,6 +259,8 @@ std::string RenderNamespaces(const admin::StatsReply& reply) {
 std::string RenderSegments(const admin::SegmentsReply& reply) {
   if (reply.segments_size() == 0) return "no store has a segment\n";
   Table table({{"store"},
+               {"name"},
+               {"state"},
                {"segment"},
                {"tier"},
                {"bytes", Align::kRight},
@@ -265,13 +268,15 @@ std::string RenderSegments(const admin::SegmentsReply& reply) {
                {"free", Align::kRight},
                {"largest free", Align::kRight},
                {"headers", Align::kRight},
+               {"huge pages", Align::kRight},
                {"outlives"},
                {"path"}});
   for (const admin::SegmentStats& s : reply.segments()) {
-    table.AddRow({Printable(s.store()), s.segment_id(), s.tier(), Bytes(s.bytes()),
-                  Bytes(s.allocatable_bytes()), Bytes(s.free_bytes()),
+    table.AddRow({Printable(s.store()), Printable(s.name()), s.state(), s.segment_id(), s.tier(),
+                  Bytes(s.bytes()), Bytes(s.allocatable_bytes()), Bytes(s.free_bytes()),
                   Bytes(s.largest_free_extent_bytes()),
                   absl::StrCat(Count(s.headers_used()), " of ", Count(s.header_count())),
+                  s.huge_pages() == "never" || s.huge_pages().empty() ? "-" : Bytes(s.huge_bytes()),
                   s.persistent() ? "yes" : "no", Printable(s.path())});
   }
   return table.ToString();

@@ -1,5 +1,6 @@
 #include "tools/pool/local_pool.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -52,16 +53,17 @@ uint64_t SegmentBytes(const LocalPoolOptions& options) {
 
 std::string MasterToml(const std::string& dir) {
   return absl::StrCat("listen_address = \"127.0.0.1\"\n", "data_port = 0\n", "grpc_port = 0\n",
-                      "data_dir = \"", dir, "/master\"\n", "pool_token_file = \"", dir,
-                      "/token\"\n");
+                      "http_port = 0\n", "data_dir = \"", dir, "/master\"\n",
+                      "pool_token_file = \"", dir, "/token\"\n");
 }
 
 std::string StoreToml(const LocalPoolOptions& options, const std::string& dir,
                       const std::string& segment_dir, int index, const std::string& master_grpc) {
-  return absl::StrCat("listen_address = \"127.0.0.1\"\n", "data_port = 0\n", "master_address = \"",
-                      master_grpc, "\"\n", "data_dir = \"", DaemonDir(dir, index), "\"\n",
-                      "segment_dir = \"", DaemonDir(segment_dir, index), "\"\n",
-                      "pool_token_file = \"", dir, "/token\"\n", "name = \"store-", index, "\"\n",
+  return absl::StrCat("listen_address = \"127.0.0.1\"\n", "data_port = 0\n", "http_port = 0\n",
+                      "master_address = \"", master_grpc, "\"\n", "data_dir = \"",
+                      DaemonDir(dir, index), "\"\n", "segment_dir = \"",
+                      DaemonDir(segment_dir, index), "\"\n", "pool_token_file = \"", dir,
+                      "/token\"\n", "name = \"store-", index, "\"\n",
                       "expected_chunk = ", options.expected_chunk_bytes, "\n", "[[segment]]\n",
                       "size = ", SegmentBytes(options), "\n");
 }
@@ -153,16 +155,35 @@ absl::Status LocalPool::StartMaster() {
     return absl::UnavailableError(
         absl::StrCat("cistern-master --init ", init->Fate(), ":\n", init->LogTail()));
   }
-  std::vector<std::string> arguments;
+  CISTERN_ASSIGN_OR_RETURN(auto master, RunMaster());
+  daemons_.push_back(std::move(master));
+  connection_.token_file = dir_ + "/token";
+  return AwaitMaster();
+}
+
+absl::StatusOr<std::unique_ptr<ChildProcess>> LocalPool::RunMaster() {
+  std::vector<std::string> arguments = options_.master_arguments;
   for (const std::string& set : options_.master_set)
     arguments.insert(arguments.end(), {"--set", set});
-  CISTERN_ASSIGN_OR_RETURN(auto master, Launch("master", "master", arguments));
-  daemons_.push_back(std::move(master));
+  return Launch("master", "master", arguments);
+}
+
+absl::Status LocalPool::AwaitMaster() {
   CISTERN_ASSIGN_OR_RETURN(const ctl::Endpoints endpoints, AwaitEndpoints(dir_ + "/master"));
   connection_.master = endpoints.grpc;
   connection_.data = endpoints.data;
-  connection_.token_file = dir_ + "/token";
   return absl::OkStatus();
+}
+
+absl::Status LocalPool::RestartMaster() {
+  ready_by_ = clock_.Mono() + options_.ready_timeout;
+  std::unique_ptr<ChildProcess>& master = daemons_.front();
+  master->Signal(SIGKILL);
+  if (!master->WaitFor(kStopGrace)) return absl::InternalError("the master cannot be killed");
+  // A killed master leaves its ports behind.
+  unlink(master_endpoints_file().c_str());
+  CISTERN_ASSIGN_OR_RETURN(master, RunMaster());
+  return AwaitMaster();
 }
 
 absl::Status LocalPool::StartStore(int index, const std::string& master_grpc) {

@@ -16,7 +16,7 @@
 namespace cistern::pool {
 
 struct LocalPoolOptions {
-  int stores = 2;
+  int stores = 2;                             // 0: a master alone
   uint64_t pool_bytes = uint64_t{256} << 20;  // over all stores, header tables included
   uint64_t expected_chunk_bytes = 64 << 10;
   std::string bin_dir = {};                 // holds both daemons; empty = beside this program
@@ -24,8 +24,9 @@ struct LocalPoolOptions {
   std::string segment_parent = "/dev/shm";  // the folder for the segments is made here
   absl::Duration ready_timeout = absl::Seconds(60);
   bool outlive = false;  // the pool stays when this process ends, however it ends
-  std::vector<std::string> master_set = {};  // --set key=value for the master
-  std::vector<std::string> store_set = {};   // and for each store
+  std::vector<std::string> master_set = {};        // --set key=value for the master
+  std::vector<std::string> store_set = {};         // and for each store
+  std::vector<std::string> master_arguments = {};  // further flags of the master
   // Asked while Start waits; true makes it give up (Cancelled).
   std::function<bool()> interrupted = nullptr;
 };
@@ -55,6 +56,9 @@ class LocalPool {
 
   // Unavailable with the daemon's name and the end of its log when one has ended.
   absl::Status CheckAlive();
+  // Ends the master at once, as a crash would, and starts it anew in its folder. Returns when it
+  // serves; its ports, and so connection(), are others.
+  absl::Status RestartMaster();
   // Stops stores, then master; says which did not end in good order. Folders stay until the end.
   absl::Status Stop();
   // Everything stays, running, when this object goes. Needs options.outlive.
@@ -64,6 +68,8 @@ class LocalPool {
   LocalPool(const LocalPoolOptions& options, Clock& clock);
   absl::Status MakeFolders();
   absl::Status StartMaster();
+  absl::StatusOr<std::unique_ptr<ChildProcess>> RunMaster();
+  absl::Status AwaitMaster();
   absl::Status StartStore(int index, const std::string& master_grpc);
   absl::Status WaitReady();
   // Runs a daemon with its configuration; its log is DIR/<name>.log.

@@ -3,11 +3,13 @@
 #include <grpcpp/server_builder.h>
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "tools/poolbench/echo.grpc.pb.h"
 #include "tools/poolbench/limits.h"
+#include "tools/poolbench/threads.h"
 
 namespace cistern::poolbench {
 namespace {
@@ -29,12 +31,8 @@ class EchoService final : public Echo::CallbackService {
 
 class GrpcEchoMeasurement final : public Measurement {
  public:
-  GrpcEchoMeasurement(uint64_t keys, uint64_t threads, Clock& clock)
-      : keys_(keys),
-        bytes_(LookupBytes(keys)),
-        threads_(threads),
-        clock_(clock),
-        service_(bytes_.reply) {
+  GrpcEchoMeasurement(const EchoBytes& bytes, double units, uint64_t threads, Clock& clock)
+      : units_(units), bytes_(bytes), threads_(threads), clock_(clock), service_(bytes_.reply) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(&service_);
@@ -45,30 +43,37 @@ class GrpcEchoMeasurement final : public Measurement {
   }
   bool started() const { return server_ != nullptr && port_ != 0; }
 
-  absl::StatusOr<double> Round(absl::Duration time) override {
+  absl::StatusOr<Round> Run(absl::Duration time) override {
     absl::StatusOr<Work> work =
         RunThreads(threads_, clock_, [&](uint64_t) { return CallUntil(clock_.Mono() + time); });
     if (!work.ok()) return work.status();
-    return work->rate();
+    Round round;
+    round.rate = work->rate();
+    round.calls = work->calls;
+    round.latency = work->latency;
+    return round;
   }
 
  private:
-  absl::StatusOr<double> CallUntil(MonoTime end) {
+  absl::StatusOr<Work> CallUntil(MonoTime end) {
     const auto stub = Echo::NewStub(
         grpc::CreateChannel(absl::StrCat("127.0.0.1:", port_), grpc::InsecureChannelCredentials()));
     EchoRequest request;
     request.set_payload(std::string(bytes_.request, 'q'));
     EchoReply reply;
-    uint64_t calls = 0;
-    for (; clock_.Mono() < end; ++calls) {
+    Work work;
+    for (MonoTime now = clock_.Mono(); now < end; ++work.calls) {
       grpc::ClientContext context;
       const grpc::Status status = stub->Call(&context, request, &reply);
       if (!status.ok()) return absl::InternalError(status.error_message());
+      const MonoTime then = std::exchange(now, clock_.Mono());
+      work.latency.Record(now - then);
     }
-    return static_cast<double>(calls * keys_);
+    work.units = static_cast<double>(work.calls) * units_;
+    return work;
   }
 
-  const uint64_t keys_;
+  const double units_;
   const EchoBytes bytes_;
   const uint64_t threads_;
   Clock& clock_;
@@ -79,9 +84,10 @@ class GrpcEchoMeasurement final : public Measurement {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Measurement>> MakeGrpcEcho(uint64_t keys, uint64_t threads,
+absl::StatusOr<std::unique_ptr<Measurement>> MakeGrpcEcho(const EchoBytes& bytes,
+                                                          double units_per_call, uint64_t threads,
                                                           Clock& clock) {
-  auto echo = std::make_unique<GrpcEchoMeasurement>(keys, threads, clock);
+  auto echo = std::make_unique<GrpcEchoMeasurement>(bytes, units_per_call, threads, clock);
   if (!echo->started()) return absl::UnavailableError("the gRPC echo server did not start");
   return echo;
 }

@@ -2,15 +2,25 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "tools/poolbench/socket_pair.h"
+#include "tools/poolbench/threads.h"
 
 namespace cistern::poolbench {
 namespace {
 
 constexpr size_t kPieceBytes = 256 << 10;
+
+Round RoundOf(const Work& work) {
+  Round round;
+  round.rate = work.rate();
+  round.calls = work.calls;
+  round.latency = work.latency;
+  return round;
+}
 
 class TcpPairMeasurement final : public Measurement {
  public:
@@ -24,7 +34,7 @@ class TcpPairMeasurement final : public Measurement {
     to_.assign(share_ * threads_, 2);
   }
 
-  absl::StatusOr<double> Round(absl::Duration time) override {
+  absl::StatusOr<Round> Run(absl::Duration time) override {
     std::vector<TcpPair> pairs;
     for (uint64_t i = 0; i < connections_; ++i) {
       CISTERN_ASSIGN_OR_RETURN(TcpPair pair, TcpPair::Connect());
@@ -42,7 +52,7 @@ class TcpPairMeasurement final : public Measurement {
       });
     }
     absl::StatusOr<Work> work =
-        RunThreads(threads_, clock_, [&](uint64_t t) -> absl::StatusOr<double> {
+        RunThreads(threads_, clock_, [&](uint64_t t) -> absl::StatusOr<Work> {
           const MonoTime end = clock_.Mono() + time;
           uint64_t bytes = 0;
           size_t at = 0;
@@ -53,12 +63,14 @@ class TcpPairMeasurement final : public Measurement {
             }
             bytes += Piece(at);
           }
-          return static_cast<double>(bytes);
+          Work done;
+          done.units = static_cast<double>(bytes);
+          return done;
         });
     for (TcpPair& pair : pairs) pair.Shutdown();
     for (std::thread& writer : writers) writer.join();
     if (!work.ok()) return work.status();
-    return work->rate();
+    return RoundOf(*work);
   }
 
  private:
@@ -80,10 +92,10 @@ class TcpPairMeasurement final : public Measurement {
 
 class TcpEchoMeasurement final : public Measurement {
  public:
-  TcpEchoMeasurement(uint64_t keys, uint64_t threads, Clock& clock)
-      : keys_(keys), bytes_(LookupBytes(keys)), threads_(threads), clock_(clock) {}
+  TcpEchoMeasurement(const EchoBytes& bytes, double units, uint64_t threads, Clock& clock)
+      : units_(units), bytes_(bytes), threads_(threads), clock_(clock) {}
 
-  absl::StatusOr<double> Round(absl::Duration time) override {
+  absl::StatusOr<Round> Run(absl::Duration time) override {
     std::vector<TcpPair> pairs;
     for (uint64_t i = 0; i < threads_; ++i) {
       CISTERN_ASSIGN_OR_RETURN(TcpPair pair, TcpPair::Connect());
@@ -105,25 +117,28 @@ class TcpEchoMeasurement final : public Measurement {
     for (TcpPair& pair : pairs) pair.Shutdown();
     for (std::thread& server : servers) server.join();
     if (!work.ok()) return work.status();
-    return work->rate();
+    return RoundOf(*work);
   }
 
  private:
-  absl::StatusOr<double> Echo(int fd, absl::Duration time) {
+  absl::StatusOr<Work> Echo(int fd, absl::Duration time) {
     const std::vector<uint8_t> request(bytes_.request, 1);
     std::vector<uint8_t> reply(bytes_.reply);
-    const MonoTime end = clock_.Mono() + time;
-    uint64_t calls = 0;
-    for (; clock_.Mono() < end; ++calls) {
+    Work work;
+    MonoTime now = clock_.Mono();
+    for (const MonoTime end = now + time; now < end; ++work.calls) {
       if (!WriteAll(fd, request.data(), request.size()) ||
           !ReadAll(fd, reply.data(), reply.size())) {
         return absl::InternalError("the bare echo broke");
       }
+      const MonoTime then = std::exchange(now, clock_.Mono());
+      work.latency.Record(now - then);
     }
-    return static_cast<double>(calls * keys_);
+    work.units = static_cast<double>(work.calls) * units_;
+    return work;
   }
 
-  const uint64_t keys_;
+  const double units_;
   const EchoBytes bytes_;
   const uint64_t threads_;
   Clock& clock_;
@@ -142,9 +157,15 @@ EchoBytes LookupBytes(uint64_t keys) {
   return {64 + 16 * keys, 64 + (keys + 7) / 8 + 2 * keys};
 }
 
-absl::StatusOr<std::unique_ptr<Measurement>> MakeTcpEcho(uint64_t keys, uint64_t threads,
+EchoBytes GetBytes(uint64_t chunks, uint64_t chunk_bytes) {
+  // Back come 33 bytes a chunk in columns, its digest, and the chunk.
+  return {64 + 16 * chunks, 64 + chunks * (41 + chunk_bytes)};
+}
+
+absl::StatusOr<std::unique_ptr<Measurement>> MakeTcpEcho(const EchoBytes& bytes,
+                                                         double units_per_call, uint64_t threads,
                                                          Clock& clock) {
-  return std::make_unique<TcpEchoMeasurement>(keys, threads, clock);
+  return std::make_unique<TcpEchoMeasurement>(bytes, units_per_call, threads, clock);
 }
 
 }  // namespace cistern::poolbench

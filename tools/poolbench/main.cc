@@ -2,10 +2,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 #include <iostream>
-#include <sstream>
-#include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/build_info.h"
@@ -18,106 +18,164 @@
 #include "tools/poolbench/cases.h"
 #include "tools/poolbench/limits.h"
 #include "tools/poolbench/options.h"
+#include "tools/poolbench/process_stats.h"
 #include "tools/poolbench/report.h"
+#include "tools/poolbench/scenarios.h"
 
 namespace cistern::poolbench {
 namespace {
 
-constexpr int kConnectionsPerStore = 2;
+// Gets of at most this many bytes a call are set beside a bare round trip.
+constexpr uint64_t kRoundTripBytes = 64 << 10;
 
-Wire WireOf(const std::string& name) {
-  return name == "tcp"    ? Wire::kTcp
-         : name == "shm"  ? Wire::kShm
-         : name == "rdma" ? Wire::kRdma
-                          : Wire::kAuto;
-}
+// A limit, and for which part of a round's time it is measured.
+struct Limit {
+  std::string name;
+  std::unique_ptr<Measurement> measurement;
+  double share = 1;
+};
 
-std::string ReadFile(const std::string& path) {
-  std::ifstream in(path);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
+absl::StatusOr<std::vector<Limit>> MakeLimits(const Case& one, const Options& options,
+                                              Clock& clock) {
+  std::vector<Limit> limits;
+  const auto add = [&limits](const std::string& name, double share,
+                             absl::StatusOr<std::unique_ptr<Measurement>> made) {
+    if (made.ok()) limits.push_back({name, *std::move(made), share});
+    return made.status();
+  };
+  const auto keys = static_cast<double>(one.batch);
+  const uint64_t threads = options.threads;
+  if (one.kind == Kind::kLookup) {
+    const EchoBytes bytes = LookupBytes(one.batch);
+    CISTERN_RETURN_IF_ERROR(add("bare TCP echo", 0.5, MakeTcpEcho(bytes, keys, threads, clock)));
+    CISTERN_RETURN_IF_ERROR(add("gRPC echo", 0.5, MakeGrpcEcho(bytes, keys, threads, clock)));
+    return limits;
+  }
+  if (one.kind == Kind::kGet && one.batch * one.chunk_bytes <= kRoundTripBytes) {
+    CISTERN_RETURN_IF_ERROR(
+        add("bare TCP round trip", 0.5,
+            MakeTcpEcho(GetBytes(one.batch, one.chunk_bytes),
+                        keys * static_cast<double>(one.chunk_bytes), threads, clock)));
+  }
+  const uint64_t bytes = options.working_set_bytes;
+  const auto add_pair = [&] {
+    return add("bare TCP pair", 1,
+               MakeTcpPair(bytes, options.stores * kConnectionsPerStore, threads, clock));
+  };
+  const auto add_copies = [&] {
+    CISTERN_RETURN_IF_ERROR(add("memcpy", 0.25, MakeCopy(bytes, false, threads, clock)));
+    return add("memcpy and digest", 0.25, MakeCopy(bytes, true, threads, clock));
+  };
+  // The wire's own limit first.
+  const bool sockets = options.wire == "tcp";
+  CISTERN_RETURN_IF_ERROR(sockets ? add_pair() : add_copies());
+  CISTERN_RETURN_IF_ERROR(sockets ? add_copies() : add_pair());
+  return limits;
 }
 
 // Room for the working set below the low watermark and for leases on all of it.
 absl::StatusOr<std::unique_ptr<pool::LocalPool>> StartPool(const Options& options,
                                                            uint64_t least_chunk_bytes,
-                                                           ShutdownSignal& signals) {
+                                                           const ScenarioEnv& env) {
   pool::LocalPoolOptions pool;
   pool.stores = static_cast<int>(options.stores);
   pool.pool_bytes = options.working_set_bytes / 2 * 5 + options.stores * (uint64_t{64} << 20);
   pool.expected_chunk_bytes = least_chunk_bytes;
-  pool.interrupted = [&signals] { return signals.Wait(absl::ZeroDuration()) != 0; };
-  return pool::LocalPool::Start(pool, Clock::Real());
+  pool.interrupted = env.interrupted;
+  return pool::LocalPool::Start(pool, env.clock);
 }
 
-absl::StatusOr<CaseResult> MeasureCase(const Case& one, const Options& options, Client& client,
-                                       ShutdownSignal& signals) {
-  Clock& clock = Clock::Real();
-  const absl::Duration time = absl::Seconds(options.seconds);
-  CaseResult result{one, {"ours", {}}, {}};
-  CISTERN_ASSIGN_OR_RETURN(
-      auto ours, MakeMeasurement(one, client, options.working_set_bytes, options.threads, clock));
-  std::vector<std::unique_ptr<Measurement>> limits;
-  if (options.baseline && one.kind == Kind::kLookup) {
-    CISTERN_ASSIGN_OR_RETURN(auto bare, MakeTcpEcho(one.batch, options.threads, clock));
-    CISTERN_ASSIGN_OR_RETURN(auto grpc, MakeGrpcEcho(one.batch, options.threads, clock));
-    limits.push_back(std::move(bare));
-    limits.push_back(std::move(grpc));
-    result.limits = {{"bare TCP echo", {}}, {"gRPC echo", {}}};
-  } else if (options.baseline) {
-    CISTERN_ASSIGN_OR_RETURN(
-        auto bare, MakeTcpPair(options.working_set_bytes, options.stores * kConnectionsPerStore,
-                               options.threads, clock));
-    limits.push_back(std::move(bare));
-    result.limits = {{"bare TCP pair", {}}};
+absl::StatusOr<CaseResult> MeasureRate(const Case& one, const ScenarioEnv& env) {
+  const Options& options = env.options;
+  std::unique_ptr<pool::LocalPool> pool;
+  CaseOptions case_options;
+  case_options.working_set_bytes = options.working_set_bytes;
+  case_options.threads = options.threads;
+  case_options.origin =
+      options.memory == "foreign" ? MemoryOrigin::kForeign : MemoryOrigin::kAllocated;
+  if (options.master.empty()) {
+    CISTERN_ASSIGN_OR_RETURN(pool, StartPool(options, one.chunk_bytes, env));
+    case_options.master_cpu = [pid = pool->pids().front()] { return CpuSeconds(pid).value_or(0); };
   }
+  CISTERN_ASSIGN_OR_RETURN(const auto client, ConnectTo(pool.get(), options));
+  CaseResult result;
+  result.what = one;
+  result.ours.name = "ours";
+  CISTERN_ASSIGN_OR_RETURN(auto ours, MakeMeasurement(one, *client, case_options, env.clock));
+  std::vector<Limit> limits;
+  if (options.baseline) {
+    CISTERN_ASSIGN_OR_RETURN(limits, MakeLimits(one, options, env.clock));
+  }
+  const absl::Duration time = absl::Seconds(options.seconds);
   // One short turn of each that does not count: caches, connections, pages.
-  CISTERN_RETURN_IF_ERROR(ours->Round(time / 10).status());
-  for (auto& limit : limits) CISTERN_RETURN_IF_ERROR(limit->Round(time / 10).status());
+  CISTERN_RETURN_IF_ERROR(ours->Run(time / 10).status());
+  for (Limit& limit : limits) {
+    CISTERN_RETURN_IF_ERROR(limit.measurement->Run(time / 10).status());
+    result.limits.push_back({limit.name});
+  }
+  std::vector<Round> rounds;
   for (uint64_t round = 0; round < options.rounds; ++round) {
-    if (signals.Wait(absl::ZeroDuration()) != 0) return absl::CancelledError("interrupted");
-    CISTERN_ASSIGN_OR_RETURN(const double rate, ours->Round(time));
-    result.ours.rounds.push_back(rate);
+    if (env.interrupted()) return absl::CancelledError("interrupted");
+    CISTERN_ASSIGN_OR_RETURN(Round done, ours->Run(time));
+    result.ours.Add(done);
+    rounds.push_back(std::move(done));
     for (size_t i = 0; i < limits.size(); ++i) {
-      CISTERN_ASSIGN_OR_RETURN(const double bound, limits[i]->Round(time));
-      result.limits[i].rounds.push_back(bound);
+      CISTERN_ASSIGN_OR_RETURN(const Round bound,
+                               limits[i].measurement->Run(time * limits[i].share));
+      result.limits[i].Add(bound);
+    }
+  }
+  result.figures = FiguresOf(one, rounds);
+  return result;
+}
+
+// A pool for each case: what one leaves in it (a full index, a cut-up segment) is not the next
+// one's to pay for.
+absl::StatusOr<CaseResult> RunCase(const Case& one, const ScenarioEnv& env) {
+  if (IsRate(one.kind)) return MeasureRate(one, env);
+  CaseResult result;
+  result.what = one;
+  switch (one.kind) {
+    case Kind::kOverload: {
+      CISTERN_ASSIGN_OR_RETURN(result.figures, RunOverload(one, env));
+      break;
+    }
+    case Kind::kFill: {
+      CISTERN_ASSIGN_OR_RETURN(result.figures, RunFill(one, env));
+      break;
+    }
+    case Kind::kReplay: {
+      CISTERN_ASSIGN_OR_RETURN(result.figures, RunReplay(one, env));
+      break;
+    }
+    default: {
+      CISTERN_ASSIGN_OR_RETURN(result.figures, RunIndex(env));
+      break;
     }
   }
   return result;
 }
 
-absl::StatusOr<Report> Measure(const Options& options, ShutdownSignal& signals) {
+absl::StatusOr<Report> Measure(const ScenarioEnv& env) {
+  const Options& options = env.options;
   Report report;
-  report.machine = DescribeMachine(ReadFile("/proc/cpuinfo"), ReadFile("/proc/meminfo"),
-                                   static_cast<int>(std::thread::hardware_concurrency()));
+  report.machine = ThisMachine();
+  report.kernel = ThisKernel();
   report.build_mode = std::string(StdView(BuildMode()));
   report.commit = options.commit.empty() ? std::string(StdView(CommitId())) : options.commit;
+  report.load_before = LoadAverage();
   report.wire = options.wire;
+  report.memory = options.memory;
   report.threads = options.threads;
   report.stores = options.stores;
   report.working_set_bytes = options.working_set_bytes;
   report.seconds = options.seconds;
   for (const Case& one : options.cases) {
-    // A pool for each case: what one leaves in it (a full index, a cut-up segment) is not the next
-    // one's to pay for.
-    std::unique_ptr<pool::LocalPool> pool;
-    ClientOptions client_options;
-    client_options.wire = WireOf(options.wire);
-    client_options.connections_per_store = kConnectionsPerStore;
-    client_options.deadline = absl::Seconds(10);
-    client_options.master_address = options.master;
-    client_options.pool_token_file = options.token_file;
-    if (options.master.empty()) {
-      CISTERN_ASSIGN_OR_RETURN(pool, StartPool(options, one.chunk_bytes, signals));
-      client_options.master_address = pool->connection().data;
-      client_options.pool_token_file = pool->connection().token_file;
-    }
-    CISTERN_ASSIGN_OR_RETURN(const auto client, Client::Connect(client_options));
     std::cerr << "poolbench: " << one.Title() << " ...\n";
-    CISTERN_ASSIGN_OR_RETURN(CaseResult result, MeasureCase(one, options, *client, signals));
+    CISTERN_ASSIGN_OR_RETURN(CaseResult result, RunCase(one, env));
     report.cases.push_back(std::move(result));
   }
+  report.load_after = LoadAverage();
   return report;
 }
 
@@ -127,7 +185,12 @@ int Main(int argc, char** argv) {
   ShutdownSignal signals;
   // A terminal that goes away ends us in good order too.
   signal(SIGHUP, [](int) { kill(getpid(), SIGTERM); });
-  const absl::StatusOr<Report> report = Measure(parsed.options, signals);
+  std::atomic<bool> ending{false};
+  const ScenarioEnv env = {parsed.options, Clock::Real(), [&] {
+                             if (!ending && signals.Wait(absl::ZeroDuration()) != 0) ending = true;
+                             return ending.load();
+                           }};
+  const absl::StatusOr<Report> report = Measure(env);
   if (!report.ok()) {
     std::cerr << "poolbench: " << StdView(report.status().message()) << "\n";
     return 1;

@@ -6,9 +6,18 @@
 
 namespace cistern::poolbench {
 
+void Work::Merge(const Work& other) {
+  units += other.units;
+  calls += other.calls;
+  keys += other.keys;
+  leased_calls += other.leased_calls;
+  latency.Merge(other.latency);
+  elapsed += other.elapsed;
+}
+
 absl::StatusOr<Work> RunThreads(uint64_t threads, Clock& clock,
-                                const std::function<absl::StatusOr<double>(uint64_t)>& body) {
-  std::vector<absl::StatusOr<double>> done(threads, absl::InternalError("not run"));
+                                const std::function<absl::StatusOr<Work>(uint64_t)>& body) {
+  std::vector<absl::StatusOr<Work>> done(threads, absl::InternalError("not run"));
   std::latch ready(static_cast<std::ptrdiff_t>(threads));
   std::latch start(1);
   std::vector<std::thread> running;
@@ -24,12 +33,13 @@ absl::StatusOr<Work> RunThreads(uint64_t threads, Clock& clock,
   const MonoTime begin = clock.Mono();
   start.count_down();
   for (std::thread& thread : running) thread.join();
+  const absl::Duration elapsed = clock.Mono() - begin;
   Work work;
-  work.elapsed = clock.Mono() - begin;
-  for (const absl::StatusOr<double>& units : done) {
-    if (!units.ok()) return units.status();
-    work.units += *units;
+  for (const absl::StatusOr<Work>& one : done) {
+    if (!one.ok()) return one.status();
+    work.Merge(*one);
   }
+  work.elapsed = elapsed - work.elapsed / static_cast<double>(threads);
   return work;
 }
 

@@ -97,9 +97,13 @@ class FakeNamespace final : public Namespace {
   Pending<BatchResult> BatchPutAsync(absl::Span<const PutItem>, const PutOptions&) override {
     return {};
   }
-  Pending<BatchResult> BatchGetAsync(absl::Span<const GetItem>, const GetOptions&) override {
-    return {};
+  absl::StatusOr<KeyPage> ListKeys(std::string_view, const ListOptions&) override {
+    return absl::UnimplementedError("");
   }
+  absl::StatusOr<MatchRemoval> RemoveMatching(std::string_view, const RemoveOptions&) override {
+    return absl::UnimplementedError("");
+  }
+  PendingGet BatchGetAsync(absl::Span<const GetItem>, const GetOptions&) override { return {}; }
 
   FakeClock clock;
   std::map<uint64_t, std::string> chunks;

@@ -41,7 +41,7 @@ class FakeServer final : public WireServer {
       std::vector<std::shared_ptr<FakeConnection>> connections;
       for (const auto& [id, connection] : core_->connections) connections.push_back(connection);
       for (const auto& connection : connections) {
-        connection->Cut(absl::UnavailableError("the server is stopping"));
+        connection->Break(absl::UnavailableError("the server is stopping"));
       }
     });
   }
@@ -146,7 +146,7 @@ void FakeNetwork::CutConnections(uint16_t port) {
     std::vector<std::shared_ptr<FakeConnection>> connections;
     for (const auto& [id, connection] : it->second->connections) connections.push_back(connection);
     for (const auto& connection : connections) {
-      connection->Cut(absl::UnavailableError("cut by the test"));
+      connection->Break(absl::UnavailableError("cut by the test"));
     }
   });
 }

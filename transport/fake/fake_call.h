@@ -99,7 +99,7 @@ class FakeConnection final : public ServerConnection,
   // More payload has become available.
   void PumpUp(const FakeCallPtr& call);
   // Ends it for both sides.
-  void Cut(const absl::Status& why);
+  void Break(const absl::Status& why);
 
   // From the server's end.
   void Reply(const FakeCallPtr& call, FakeReply reply);

@@ -121,7 +121,7 @@ void FakeConnection::MessageAt(MonoTime when, absl::AnyInvocable<void()> fn) {
   engine_->At(when, [self = shared_from_this(), fn = std::move(fn)]() mutable {
     if (!self->open_) return;
     if (self->engine_->CutsNow()) {
-      self->Cut(absl::UnavailableError("the network cut it"));
+      self->Break(absl::UnavailableError("the network cut it"));
     } else {
       fn();
     }
@@ -283,7 +283,7 @@ void FakeConnection::Deliver(const FakeCallPtr& call) {
     const absl::Status status = StatusOf(reply.meta);
     FinishReply(call);
     if (call->handler == nullptr) {
-      Cut(status);  // a preamble that failed
+      Break(status);  // a preamble that failed
     } else {
       lane->End(call, status);
     }
@@ -298,7 +298,7 @@ void FakeConnection::Deliver(const FakeCallPtr& call) {
     const absl::Status status = Copy(reply.payload.get(), sink, answer.payload_bytes);
     if (!status.ok()) {
       lane->End(call, status);
-      Cut(status);
+      Break(status);
       return;
     }
   }
@@ -350,10 +350,10 @@ void FakeConnection::Abort(const FakeCallPtr& call, const absl::Status& status) 
 void FakeConnection::ProtocolError(const absl::Status& why) {
   if (!open_) return;
   server_->protocol_errors.fetch_add(1);
-  Cut(why);
+  Break(why);
 }
 
-void FakeConnection::Cut(const absl::Status& why) {
+void FakeConnection::Break(const absl::Status& why) {
   if (!open_) return;
   open_ = false;
   const std::shared_ptr<FakeConnection> self = shared_from_this();

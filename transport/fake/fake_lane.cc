@@ -194,7 +194,7 @@ void FakeLane::Shutdown() {
   for (const auto& [id, call] : calls_) calls.push_back(call);
   const absl::Status status = absl::CancelledError("the channel was closed");
   for (const FakeCallPtr& call : calls) End(call, call->sent ? status : MarkNeverSent(status));
-  if (connection_ != nullptr) connection_->Cut(absl::UnavailableError("the peer closed it"));
+  if (connection_ != nullptr) connection_->Break(absl::UnavailableError("the peer closed it"));
 }
 
 // --- calls ---
@@ -244,7 +244,7 @@ bool FakeLane::OnFrame(const FakeCallPtr& call, const CallHandler::Answer& answe
     const absl::Status status =
         call->preamble.on_answer(connection->id(), answer.type, answer.meta);
     if (status.ok()) return true;
-    connection->Cut(status);
+    connection->Break(status);
     return false;
   }
   answered_ = true;
@@ -254,7 +254,7 @@ bool FakeLane::OnFrame(const FakeCallPtr& call, const CallHandler::Answer& answe
   const absl::Status status = call->handler->OnFrame(answer, &call->sink, &source);
   if (!status.ok()) {
     End(call, status);
-    connection->Cut(status);
+    connection->Break(status);
     return false;
   }
   if (source != nullptr) {
@@ -290,7 +290,7 @@ void FakeLane::Cancel(const FakeCallPtr& call, const absl::Status& why) {
     if (call->ended) return;
     lane.End(call, absl::OkStatus());
     if (call->connection != nullptr) {
-      call->connection->Cut(absl::UnavailableError("it did not answer a cancel in time"));
+      call->connection->Break(absl::UnavailableError("it did not answer a cancel in time"));
     }
   });
 }

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "gtest/gtest.h"
 #include "transport/conformance/test_peer.h"
-#include "transport/tcp/raw_peer.h"
+#include "transport/stream/raw_peer.h"
 #include "transport/tcp/tcp.h"
 
 namespace cistern::transport {

@@ -21,7 +21,7 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/status.h"
-#include "transport/tcp/socket.h"
+#include "transport/stream/socket.h"
 #include "transport/tcp/tcp.h"
 
 namespace cistern::transport {

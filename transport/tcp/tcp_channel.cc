@@ -1,103 +1,48 @@
-#include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "transport/group_state.h"
-#include "transport/io_context_access.h"
-#include "transport/io_thread.h"
-#include "transport/tcp/lane.h"
+#include "transport/stream/stream_channel.h"
 #include "transport/tcp/tcp.h"
 
 namespace cistern::transport {
 namespace {
 
-class TcpChannel final : public Channel {
+class TcpClientWire final : public ClientWire {
  public:
-  TcpChannel(IoContext* io, const TcpChannelOptions& options)
-      : shared_(std::make_shared<ChannelShared>(options)),
-        small_lanes_(options.separate_small_lane ? 1 : 0) {
-    for (int i = 0; i < small_lanes_ + std::max(1, options.connections); ++i) {
-      lanes_.push_back(std::make_shared<Lane>(IoThreadOf(io), shared_, i < small_lanes_));
-    }
-  }
+  TcpClientWire(std::string host, uint16_t port) : host_(std::move(host)), port_(port) {}
 
-  ~TcpChannel() override {
-    if (shared_->abandoned) {
-      // Locks may have been held when the process forked: the lanes are left as they are.
-      static auto& kept = *new std::vector<std::shared_ptr<Lane>>();
-      kept.insert(kept.end(), lanes_.begin(), lanes_.end());
-      return;
-    }
-    for (const auto& lane : lanes_) {
-      lane->Shutdown(absl::CancelledError("the channel was closed"));
-    }
+  std::string name() const override { return "tcp"; }
+  std::string address() const override {
+    const bool bare_v6 = host_.find(':') != std::string::npos && host_[0] != '[';
+    return bare_v6 ? absl::StrCat("[", host_, "]:", port_) : absl::StrCat(host_, ":", port_);
   }
-
-  void Start(CallSpec spec, CallHandler* handler, CallGroup* group) override {
-    absl::Status refused;
-    if (shared_->abandoned) {
-      refused = absl::FailedPreconditionError("this channel belongs to the parent process");
-    } else if (spec.deadline == MonoTime::Infinite()) {
-      refused = absl::InvalidArgumentError("a call needs a deadline");
-    } else if (spec.payload != nullptr && spec.payload->remaining() > kMaxDataFrameBytes) {
-      refused = absl::InvalidArgumentError(
-          absl::StrCat("a request carries at most ", kMaxDataFrameBytes, " bytes of payload"));
-    }
-    if (!refused.ok()) {
-      spec.payload.reset();
-      handler->OnDone(refused);
-      return;
-    }
-    Lane& lane = Choose(spec.small);
-    const std::shared_ptr<GroupState>& state = GroupState::Of(*group);
-    state->Begin(lane.shared_from_this());
-    lane.StartCall(std::make_unique<LaneCall>(std::move(spec), handler, state));
+  absl::StatusOr<std::vector<SocketAddress>> Resolve(bool may_block) override {
+    return ResolveHost(host_, port_, /*literal_only=*/!may_block);
   }
-
-  void AddPreamble(Preamble preamble) override {
-    for (const auto& lane : lanes_) lane->AddPreamble(preamble);
-  }
-
-  PeerInfo peer() const override { return shared_->peer(); }
-  absl::Status last_error() const override { return shared_->last_error(); }
-  ChannelStats stats() const override {
-    ChannelStats stats;
-    stats.connections = shared_->connections.load(std::memory_order_relaxed);
-    stats.reconnects = shared_->reconnects.load(std::memory_order_relaxed);
-    stats.bytes_in = shared_->bytes_in.load(std::memory_order_relaxed);
-    stats.bytes_out = shared_->bytes_out.load(std::memory_order_relaxed);
-    for (const auto& lane : lanes_) stats.inflight_bytes += lane->load();
-    return stats;
-  }
-
-  void AbandonAfterFork() override {
-    shared_->abandoned = true;
-    for (const auto& lane : lanes_) lane->AbandonAfterFork();
+  std::unique_ptr<StreamLink> MakeLink(int fd, std::function<void()>) override {
+    return std::make_unique<InlineLink>(fd);
   }
 
  private:
-  // The least loaded; the first of equals, so that a quiet peer gets few connections.
-  Lane& Choose(bool small) {
-    if (small && small_lanes_ > 0) return *lanes_[0];
-    Lane* best = lanes_[static_cast<size_t>(small_lanes_)].get();
-    for (size_t i = static_cast<size_t>(small_lanes_) + 1; i < lanes_.size(); ++i) {
-      if (best->load() == 0) break;
-      if (lanes_[i]->load() < best->load()) best = lanes_[i].get();
-    }
-    return *best;
-  }
-
-  const std::shared_ptr<ChannelShared> shared_;
-  const int small_lanes_;
-  std::vector<std::shared_ptr<Lane>> lanes_;
+  const std::string host_;
+  const uint16_t port_;
 };
 
 }  // namespace
 
 std::unique_ptr<Channel> MakeTcpChannel(IoContext* io, const TcpChannelOptions& options) {
-  return std::make_unique<TcpChannel>(io, options);
+  StreamChannelOptions stream;
+  stream.wire = std::make_shared<TcpClientWire>(options.host, options.port);
+  stream.identity = options.identity;
+  stream.expected_peer_id = options.expected_peer_id;
+  stream.connections = options.connections;
+  stream.separate_small_lane = options.separate_small_lane;
+  stream.connect_timeout = options.connect_timeout;
+  stream.clock = options.clock;
+  return MakeStreamChannel(io, stream);
 }
 
 }  // namespace cistern::transport

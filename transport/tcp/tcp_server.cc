@@ -1,45 +1,33 @@
 #include <unistd.h>
 
-#include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "transport/tcp/server_loop.h"
-#include "transport/tcp/socket.h"
+#include "transport/stream/stream_server.h"
 #include "transport/tcp/tcp.h"
 
 namespace cistern::transport {
 namespace {
 
-class TcpServer final : public WireServer {
+class TcpServerWire final : public ServerWire {
  public:
-  TcpServer(const TcpServerOptions& options, RequestHandler* handler)
-      : shared_(std::make_shared<ServerShared>()) {
-    shared_->options = options;
-    shared_->handler = handler;
+  std::string name() const override { return "tcp"; }
+  absl::Status OnAccepted(int fd, const SocketAddress& peer, std::string* address) override {
+    SetNoDelay(fd);
+    *address = peer.ToString();
+    return absl::OkStatus();
   }
-  ~TcpServer() override { Stop(); }
-
-  absl::Status Start();
-  std::string address() const override { return address_.ToString(); }
-  uint16_t port() const override { return address_.port(); }
-  ServerStats stats() const override;
-  void Stop() override;
-
- private:
-  const std::shared_ptr<ServerShared> shared_;
-  SocketAddress address_;
-  std::vector<ServerLoop*> all_;  // fixed before the first thread runs
-  std::vector<std::unique_ptr<ServerLoop>> loops_;
-  Mutex stop_mutex_;
-  bool stopped_ ABSL_GUARDED_BY(stop_mutex_) = false;
+  std::unique_ptr<StreamLink> MakeLink(int fd) override { return std::make_unique<InlineLink>(fd); }
 };
 
-absl::Status TcpServer::Start() {
-  const TcpServerOptions& options = shared_->options;
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WireServer>> ListenTcp(const TcpServerOptions& options,
+                                                      RequestHandler* handler) {
   CISTERN_ASSIGN_OR_RETURN(
       auto addresses, ResolveHost(options.listen_address, options.port, /*literal_only=*/false));
   const SocketAddress& wanted = addresses.front();
@@ -49,59 +37,20 @@ absl::Status TcpServer::Start() {
                      " without a pool token: set pool_token_file, or listen on 127.0.0.1"));
   }
   CISTERN_ASSIGN_OR_RETURN(const int listen_fd, ListenOn(wanted));
-  auto address = LocalAddress(listen_fd);
+  const auto address = LocalAddress(listen_fd);
   if (!address.ok()) {
     close(listen_fd);
     return address.status();
   }
-  address_ = *address;
-  for (int i = 0; i < std::max(1, options.io_threads); ++i) {
-    loops_.push_back(std::make_unique<ServerLoop>(shared_, &all_));
-    all_.push_back(loops_.back().get());
-  }
-  // The accepting loop last: by then the others run. It owns the socket from here on.
-  for (size_t i = loops_.size(); i-- > 0;) {
-    const absl::Status status = loops_[i]->Start(i == 0 ? listen_fd : -1);
-    if (!status.ok()) {
-      if (i != 0) close(listen_fd);
-      return status;
-    }
-  }
-  return absl::OkStatus();
-}
-
-ServerStats TcpServer::stats() const {
-  const auto get = [](const std::atomic<uint64_t>& counter) {
-    return counter.load(std::memory_order_relaxed);
-  };
-  ServerStats stats;
-  stats.connections = get(shared_->connections);
-  stats.accepted = get(shared_->accepted);
-  stats.refused = get(shared_->refused);
-  stats.handshake_failures = get(shared_->handshake_failures);
-  stats.protocol_errors = get(shared_->protocol_errors);
-  stats.stalled = get(shared_->stalled);
-  stats.bytes_in = get(shared_->bytes_in);
-  stats.bytes_out = get(shared_->bytes_out);
-  stats.calls = get(shared_->calls);
-  return stats;
-}
-
-void TcpServer::Stop() {
-  MutexLock lock(stop_mutex_);
-  if (stopped_) return;
-  stopped_ = true;
-  // The accepting one first, so that nothing new reaches the others.
-  for (const auto& loop : loops_) loop->Stop();
-}
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<WireServer>> ListenTcp(const TcpServerOptions& options,
-                                                      RequestHandler* handler) {
-  auto server = std::make_unique<TcpServer>(options, handler);
-  if (absl::Status status = server->Start(); !status.ok()) return status;
-  return server;
+  StreamServerOptions stream;
+  stream.wire = std::make_shared<TcpServerWire>();
+  stream.io_threads = options.io_threads;
+  stream.limits = options.limits;
+  stream.identity = options.identity;
+  stream.clock = options.clock;
+  stream.address = address->ToString();
+  stream.port = address->port();
+  return StartStreamServer(std::move(stream), listen_fd, handler);
 }
 
 }  // namespace cistern::transport

@@ -1,8 +1,13 @@
 // A TCP server against peers that break the protocol, go silent, or ask for too much.
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -12,7 +17,7 @@
 #include "proto/data.pb.h"
 #include "proto/handshake.pb.h"
 #include "transport/conformance/test_peer.h"
-#include "transport/tcp/raw_peer.h"
+#include "transport/stream/raw_peer.h"
 #include "transport/tcp/tcp.h"
 
 namespace cistern::transport {
@@ -367,6 +372,75 @@ TEST_F(TcpServerTest, RequestsBeyondTheLimitWaitUnlessPayloadIsBehindThem) {
 
 // --- listening ---
 
+// Answers every request with a stream that holds a megabyte of memory beside its bytes.
+class HeavyHandler final : public RequestHandler {
+ public:
+  void OnRequest(std::unique_ptr<ServerCall> call) override {
+    ++requests;
+    call->Reply(FrameType::kGetHead, "", /*final=*/false, std::make_unique<HeavySource>());
+    call->Reply(FrameType::kGetDone, "", /*final=*/true);
+  }
+  void OnConnected(ServerConnection& c) override { connection = &c; }
+  std::atomic<int> requests{0};
+  std::atomic<ServerConnection*> connection{nullptr};
+
+ private:
+  class HeavySource final : public PayloadSource {
+   public:
+    uint64_t remaining() const override { return left_; }
+    void NextPieces(size_t max_bytes, size_t, std::vector<iovec>* out) override {
+      static char bytes[4096];
+      const size_t n = std::min({max_bytes, sizeof(bytes), static_cast<size_t>(left_)});
+      out->push_back({bytes, n});
+      left_ -= n;
+    }
+    size_t memory_bytes() const override { return 1 << 20; }
+
+   private:
+    uint64_t left_ = 8 << 20;
+  };
+};
+
+TEST_F(TcpServerTest, UnreadAnswersTakeBoundedMemory) {
+  options_.limits.max_buffered_bytes_per_connection = 4 << 20;
+  HeavyHandler heavy;
+  const auto server = ListenTcp(options_, &heavy);
+  ASSERT_TRUE(server.ok()) << server.status();
+  RawPeer deaf((*server)->port(), 4096);
+  ASSERT_TRUE(deaf.Handshake(client_));
+  for (uint64_t id = 1; id <= 100; ++id) deaf.SendFrame(FrameType::kGet, id, "");
+  handler_.Await([&] { return heavy.requests >= 4; });
+  // What was sent before is seen before these are served, whichever loop has it.
+  for (int i = 0; i < 50; ++i) {
+    RawPeer other((*server)->port());
+    ASSERT_TRUE(other.Handshake(client_));
+  }
+  EXPECT_EQ(heavy.requests, 4);
+  // To one that reads they are all given.
+  RawPeer reader((*server)->port());
+  ASSERT_TRUE(reader.Handshake(client_));
+  for (uint64_t id = 1; id <= 8; ++id) reader.SendFrame(FrameType::kGet, id, "");
+  int done = 0;
+  while (done < 8) {
+    const auto frame = reader.Receive();
+    ASSERT_TRUE(frame.has_value());
+    done += frame->header.type == FrameType::kGetDone ? 1 : 0;
+  }
+  EXPECT_EQ(heavy.requests, 12);
+}
+
+TEST_F(TcpServerTest, AConnectionCanBeCutFromAnyThread) {
+  HeavyHandler heavy;
+  const auto server = ListenTcp(options_, &heavy);
+  ASSERT_TRUE(server.ok()) << server.status();
+  RawPeer peer((*server)->port(), 4096);
+  ASSERT_TRUE(peer.Handshake(client_));
+  peer.SendFrame(FrameType::kGet, 1, "");
+  ASSERT_TRUE(peer.Drain(100));
+  heavy.connection.load()->Cut(absl::ResourceExhaustedError("too slow"));
+  EXPECT_TRUE(peer.WaitClosed());
+}
+
 TEST_F(TcpServerTest, PortInUseIsNamed) {
   Listen();
   options_.port = server_->port();
@@ -436,7 +510,7 @@ TEST_F(TcpServerTest, StoppedLoopEndsCallsByTheirDeadline) {
   auto io = IoContext::Create({});
   ASSERT_TRUE(io.ok());
   TcpChannelOptions options;
-  options.host = "localhost";  // resolved on the I/O thread
+  options.host = "localhost";  // resolved apart
   options.port = server_->port();
   options.identity.token = client_.token;
   options.connections = 1;
@@ -484,6 +558,36 @@ TEST_F(TcpServerTest, StoppedLoopEndsCallsByTheirDeadline) {
     gate.open = true;
     gate.changed.NotifyAll();
   }
+}
+
+// Driven by the I/O thread alone, over one socket that never says a word: each needs a timer of its
+// own.
+TEST_F(TcpServerTest, CallsNobodyWaitsForEndOneAfterTheOtherThoughThePeerIsSilent) {
+  const int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof(address);
+  ASSERT_EQ(bind(silent, reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  ASSERT_EQ(listen(silent, 8), 0);
+  ASSERT_EQ(getsockname(silent, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+  auto io = IoContext::Create({});
+  ASSERT_TRUE(io.ok());
+  TcpChannelOptions options;
+  options.host = "127.0.0.1";
+  options.port = ntohs(address.sin_port);
+  options.connections = 1;
+  auto channel = MakeTcpChannel(io->get(), options);
+  for (int round = 0; round < 3; ++round) {
+    std::atomic<bool> ended{false};
+    CallGroup group([&ended] { ended = true; });
+    TestCall call;
+    channel->Start(MakeSpec(FrameType::kPing, "x", absl::Milliseconds(50)), &call, &group);
+    handler_.Await([&] { return ended.load(); });
+    ASSERT_TRUE(ended) << "round " << round;
+    EXPECT_EQ(call.status->code(), absl::StatusCode::kDeadlineExceeded) << *call.status;
+  }
+  close(silent);
 }
 
 TEST_F(TcpServerTest, NameThatDoesNotResolveIsTheReason) {

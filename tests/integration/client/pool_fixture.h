@@ -2,8 +2,11 @@
 #ifndef CISTERN_TESTS_INTEGRATION_CLIENT_POOL_FIXTURE_H_
 #define CISTERN_TESTS_INTEGRATION_CLIENT_POOL_FIXTURE_H_
 
+#include <signal.h>
+
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,6 +15,7 @@
 #include "base/test_util.h"
 #include "client/client.h"
 #include "tools/ctl/admin_client.h"
+#include "tools/pool/child_process.h"
 #include "tools/pool/local_pool.h"
 
 namespace cistern {
@@ -24,8 +28,12 @@ class PoolFixture : public ::testing::Test {
     pool::LocalPoolOptions options;
     options.stores = stores;
     options.pool_bytes = pool_bytes;
+    StartPool(std::move(options));
+  }
+  void StartPool(pool::LocalPoolOptions options) {
     options.bin_dir = ".";  // where Bazel puts what a test needs
-    ASSERT_OK_AND_ASSIGN(pool_, pool::LocalPool::Start(options, Clock::Real()));
+    pool_options_ = std::move(options);
+    ASSERT_OK_AND_ASSIGN(pool_, pool::LocalPool::Start(pool_options_, Clock::Real()));
     ASSERT_OK_AND_ASSIGN(client_, Client::Connect(ConnectOptions()));
     ASSERT_OK_AND_ASSIGN(ns_, client_->OpenNamespace("test", "v1"));
     ASSERT_OK_AND_ASSIGN(buffer_, client_->AllocateBuffer(kBufferBytes));
@@ -34,6 +42,7 @@ class PoolFixture : public ::testing::Test {
     buffer_ = Buffer();
     ns_.reset();
     client_.reset();
+    again_.clear();
   }
 
   ClientOptions ConnectOptions() const {
@@ -45,6 +54,36 @@ class PoolFixture : public ::testing::Test {
   }
   pid_t store_pid(int store) const { return pool_->pids()[1 + static_cast<size_t>(store)]; }
 
+  // SIGKILL, and another process on the same folders (and another port).
+  void KillStore(int store) {
+    const pid_t pid = store_pid(store);
+    kill(pid, SIGKILL);
+    // Until it has let go of its files: a zombie, or reaped.
+    ASSERT_TRUE(Eventually([&] {
+      std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+      std::string stat;
+      if (!std::getline(file, stat)) return true;
+      return stat.substr(stat.rfind(')') + 2, 1) == "Z";
+    }));
+  }
+  void StartStoreAgain(int store) {
+    const std::string name = "store-" + std::to_string(store);
+    ASSERT_OK_AND_ASSIGN(
+        auto child,
+        pool::ChildProcess::Start(
+            {.name = name + " again",
+             .argv = {"store/cistern-store", "--config", pool_->dir() + "/" + name + ".toml"},
+             .log_path = pool_->dir() + "/" + name + "-again.log"},
+            Clock::Real()));
+    again_.push_back(std::move(child));
+  }
+  // How many stores the master has in a state.
+  int StoresThatAre(const std::string& state) const {
+    const admin::StatsReply stats = Stats();
+    return static_cast<int>(std::count_if(stats.stores().begin(), stats.stores().end(),
+                                          [&](const auto& s) { return s.state() == state; }));
+  }
+
   KeyId Id(std::string_view key) const { return *ns_->Hash(key); }
   char* At(uint64_t offset) const { return static_cast<char*>(buffer_.data()) + offset; }
 
@@ -53,7 +92,7 @@ class PoolFixture : public ::testing::Test {
                 const PutOptions& options = {}) {
     FillPattern(seed, At(0), bytes);
     const Span span{At(0), bytes};
-    const PutItem item{.id = Id(key), .memory = {.spans = {&span, 1}}};
+    const PutItem item{.id = Id(key), .memory = {.spans = {&span, 1}}, .key = key};
     const BatchResult result = ns_->BatchPut({&item, 1}, options);
     message_ = result.message;
     return result.items[0].code;
@@ -94,7 +133,9 @@ class PoolFixture : public ::testing::Test {
     return true;
   }
 
+  pool::LocalPoolOptions pool_options_;
   std::unique_ptr<pool::LocalPool> pool_;
+  std::vector<std::unique_ptr<pool::ChildProcess>> again_;  // stores that were started again
   std::unique_ptr<Client> client_;
   std::shared_ptr<Namespace> ns_;
   Buffer buffer_;

@@ -1,0 +1,159 @@
+#include "transport/fallback_channel.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "base/mutex.h"
+
+namespace cistern::transport {
+namespace {
+
+class FallbackChannel final : public Channel {
+ public:
+  FallbackChannel(std::unique_ptr<Channel> better, std::unique_ptr<Channel> other,
+                  const FallbackOptions& options)
+      : options_(options), better_(std::move(better)), other_(std::move(other)) {}
+
+  ~FallbackChannel() override {
+    {
+      MutexLock lock(mutex_);
+      closing_ = true;  // what waits for a probe ends with it
+    }
+    better_.reset();
+    other_.reset();
+  }
+
+  void Start(CallSpec spec, CallHandler* handler, CallGroup* group) override {
+    switch (Where()) {
+      case Choice::kBetter:
+        return better_->Start(std::move(spec), handler, group);
+      case Choice::kOther:
+        return other_->Start(std::move(spec), handler, group);
+      case Choice::kNone:
+        return Probe::Run(this, std::move(spec), handler, group);
+    }
+  }
+
+  void AddPreamble(Preamble preamble) override {
+    better_->AddPreamble(preamble);
+    other_->AddPreamble(std::move(preamble));
+  }
+  PeerInfo peer() const override { return Present().peer(); }
+  absl::Status last_error() const override { return Present().last_error(); }
+  ChannelStats stats() const override {
+    ChannelStats sum = better_->stats();
+    const ChannelStats other = other_->stats();
+    sum.connections += other.connections;
+    sum.reconnects += other.reconnects;
+    sum.bytes_in += other.bytes_in;
+    sum.bytes_out += other.bytes_out;
+    sum.inflight_bytes += other.inflight_bytes;
+    return sum;
+  }
+  void AbandonAfterFork() override {
+    better_->AbandonAfterFork();
+    other_->AbandonAfterFork();
+  }
+
+ private:
+  enum class Choice { kNone, kBetter, kOther };
+
+  // Holds a call until it is known where it goes. Owns itself.
+  class Probe final : public CallHandler {
+   public:
+    static void Run(FallbackChannel* channel, CallSpec spec, CallHandler* handler,
+                    CallGroup* group) {
+      if (spec.deadline == MonoTime::Infinite()) {
+        spec.payload.reset();
+        return handler->OnDone(absl::InvalidArgumentError("a call needs a deadline"));
+      }
+      CallSpec ping;
+      ping.type = FrameType::kPing;
+      ping.deadline =
+          std::min(spec.deadline, channel->options_.clock->Mono() + channel->options_.patience);
+      ping.small = true;
+      ping.fail_fast = true;
+      auto* probe = new Probe(channel, std::move(spec), handler, group);
+      channel->better_->Start(std::move(ping), probe, group);
+    }
+
+   private:
+    Probe(FallbackChannel* channel, CallSpec spec, CallHandler* handler, CallGroup* group)
+        : channel_(*channel), spec_(std::move(spec)), handler_(handler), group_(group) {}
+
+    absl::Status OnFrame(const Answer&, PayloadSink**, std::unique_ptr<PayloadSource>*) override {
+      return absl::OkStatus();
+    }
+    void OnDone(absl::Status status) override {
+      const std::unique_ptr<Probe> self(this);
+      // Whoever says that it does not know the request has answered.
+      if (status.code() == absl::StatusCode::kUnimplemented) status = absl::OkStatus();
+      const bool over = channel_.options_.clock->Mono() >= spec_.deadline;
+      if (status.code() == absl::StatusCode::kCancelled || (!status.ok() && over) ||
+          !channel_.Decide(status)) {
+        // Of the call itself no byte has left.
+        status.SetPayload(kNeverSentUrl, absl::Cord());
+        spec_.payload.reset();
+        return handler_->OnDone(std::move(status));
+      }
+      // Still inside this call's end: the group has one pending throughout.
+      Channel& chosen = status.ok() ? *channel_.better_ : *channel_.other_;
+      chosen.Start(std::move(spec_), handler_, group_);
+    }
+
+    FallbackChannel& channel_;
+    CallSpec spec_;
+    CallHandler* const handler_;
+    CallGroup* const group_;
+  };
+
+  Choice Where() {
+    MutexLock lock(mutex_);
+    if (choice_ == Choice::kOther && options_.clock->Mono() >= retry_at_) choice_ = Choice::kNone;
+    // Cut off, and not connected again since: the next call finds out.
+    if (choice_ == Choice::kBetter && !better_->last_error().ok()) choice_ = Choice::kNone;
+    return choice_;
+  }
+
+  // False: the channel is being closed.
+  bool Decide(const absl::Status& probed) {
+    bool news = false;
+    {
+      MutexLock lock(mutex_);
+      if (closing_) return false;
+      choice_ = probed.ok() ? Choice::kBetter : Choice::kOther;
+      retry_at_ = options_.clock->Mono() + options_.retry_after;
+      news = !told_ || probed.code() != last_.code() || probed.message() != last_.message();
+      told_ = true;
+      last_ = probed;
+    }
+    if (news) options_.on_choice(probed);
+    return true;
+  }
+
+  const Channel& Present() const {
+    MutexLock lock(mutex_);
+    return choice_ == Choice::kOther ? *other_ : *better_;
+  }
+
+  const FallbackOptions options_;
+  std::unique_ptr<Channel> better_;
+  std::unique_ptr<Channel> other_;
+  mutable Mutex mutex_;
+  Choice choice_ ABSL_GUARDED_BY(mutex_) = Choice::kNone;
+  MonoTime retry_at_ ABSL_GUARDED_BY(mutex_);
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool told_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status last_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+std::unique_ptr<Channel> MakeFallbackChannel(std::unique_ptr<Channel> better,
+                                             std::unique_ptr<Channel> other,
+                                             const FallbackOptions& options) {
+  return std::make_unique<FallbackChannel>(std::move(better), std::move(other), options);
+}
+
+}  // namespace cistern::transport
