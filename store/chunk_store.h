@@ -498,6 +498,10 @@ class ChunkStore {
   // chunk_store_get.cc
   ChunkRef AcquireLocked(NamespaceIndex ns, const ChunkName& name, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What the entry's header says; none where the header, which lies in the segment, has rotted:
+  // nothing is believed of it unseen.
+  std::optional<HeaderFields> SoundHeaderLocked(uint32_t entry) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Empty: its header is unsound, and the chunk is gone now.
   ChunkRef MakeRefLocked(uint32_t entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The committed entry of that name, namespace and version (0 = any); kNone.

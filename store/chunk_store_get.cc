@@ -1,6 +1,7 @@
 // ChunkStore: references to chunks and the checking of their bytes.
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <utility>
 
 #include "base/status.h"
@@ -55,18 +56,29 @@ void ChunkRef::Release() {
   if (store_ != nullptr) std::exchange(store_, nullptr)->ReleaseRef(entry_);
 }
 
+std::optional<HeaderFields> ChunkStore::SoundHeaderLocked(uint32_t entry) const {
+  const ChunkEntry& e = table_.at(entry);
+  const SegmentState& segment = SegmentOfLocked(entry);
+  const HeaderIndex header = HeaderOf(segment, entry);
+  const HeaderFields f = segment.headers.Read(header);
+  if (!segment.headers.Sound(header) || f.name != e.name() || f.version != e.version() ||
+      f.length != e.length) {
+    return std::nullopt;
+  }
+  return f;
+}
+
 ChunkRef ChunkStore::MakeRefLocked(uint32_t entry) {
   ChunkEntry& e = table_.at(entry);
   SegmentState& segment = SegmentOfLocked(entry);
   const HeaderIndex header = HeaderOf(segment, entry);
-  const HeaderFields f = segment.headers.Read(header);
-  // The header lies in the segment, where bits rot: nothing is believed of it unseen.
-  if (!segment.headers.Sound(header) || f.name != e.name() || f.version != e.version() ||
-      f.length != e.length) {
+  const std::optional<HeaderFields> sound = SoundHeaderLocked(entry);
+  if (!sound.has_value()) {
     ++verify_failures_;
     RemoveLocked(entry, wire::CAUSE_CORRUPT);
     return {};
   }
+  const HeaderFields& f = *sound;
   ++e.refcount;
   ++references_;
   ChunkRef ref;

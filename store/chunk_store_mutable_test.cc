@@ -1,5 +1,7 @@
 // Chunks that are replaced, and keys that are kept beside chunks.
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -234,6 +236,17 @@ class KeptKeyTest : public ChunkStoreTestBase {
     EXPECT_TRUE(store_->Commit(std::move(answer.slot), {}, now_).ok());
     return wire::CHUNK_OK;
   }
+  // The header of chunk `n`, found in front of the payload by the key.
+  char* HeaderOf(uint64_t n) {
+    const ChunkRef ref = store_->Acquire(ns_, NameOf(n), now_);
+    char* header = const_cast<char*>(ref.payload().data()) - kHeaderBytes;
+    while (reinterpret_cast<uintptr_t>(header) % kHeaderBytes != 0 ||
+           std::memcmp(header + offsetof(ChunkHeader, key_id), NameOf(n).id.bytes.data(), 16) !=
+               0) {
+      header -= kHeaderBytes;
+    }
+    return header;
+  }
   // The whole walk, with `between` after each stretch.
   template <typename F>
   std::multimap<std::string, uint64_t> Walk(F between) {
@@ -328,6 +341,57 @@ TEST_F(KeptKeyTest, RottenLengthLeadsNowhere) {
     std::memcpy(const_cast<char*>(ref.payload().data()) + 4096, &rotten, sizeof(rotten));
   }
   EXPECT_TRUE(Walk().empty());
+}
+
+TEST_F(KeptKeyTest, LengthThatRotsWithinTheExtentIsNoKey) {
+  // 4,096 + 2 + 4,096 bytes take three pages, so 8,190 would fit behind the payload.
+  EXPECT_EQ(PutKey(1, std::string(4096, 'k')), wire::CHUNK_OK);
+  {
+    const ChunkRef ref = store_->Acquire(ns_, NameOf(1), now_);
+    const uint16_t rotten = 4097;
+    std::memcpy(const_cast<char*>(ref.payload().data()) + 4096, &rotten, sizeof(rotten));
+  }
+  EXPECT_TRUE(Walk().empty());
+}
+
+TEST_F(KeptKeyTest, ChunkWhoseHeaderRotsIsNotListed) {
+  const struct {
+    size_t byte;
+    uint8_t flip;
+  } rots[] = {
+      {offsetof(ChunkHeader, payload_offset) + 5, 0x40},  // far outside the segment
+      {offsetof(ChunkHeader, payload_length) + 6, 0x20},
+      {offsetof(ChunkHeader, payload_length) + 1, 0x10},
+      {offsetof(ChunkHeader, part_bytes), 1},
+      {offsetof(ChunkHeader, extent_units) + 3, 0x7F},
+      {offsetof(ChunkHeader, version), 1},
+      {offsetof(ChunkHeader, key_id), 1},
+  };
+  EXPECT_EQ(PutKey(1, "sound"), wire::CHUNK_OK);
+  EXPECT_EQ(PutKey(2, "rots"), wire::CHUNK_OK);
+  char* const header = HeaderOf(2);
+  for (const auto& rot : rots) {
+    header[rot.byte] = static_cast<char>(header[rot.byte] ^ rot.flip);
+    EXPECT_EQ(Walk(), (std::multimap<std::string, uint64_t>{{"sound", 4096}})) << rot.byte;
+    header[rot.byte] = static_cast<char>(header[rot.byte] ^ rot.flip);
+  }
+  EXPECT_EQ(Walk().size(), 2u);
+}
+
+TEST_F(KeptKeyTest, MutationOfARottenHeaderIsNotReported) {
+  PutOptions put;
+  put.mutation = 9;
+  EXPECT_EQ(PutKey(1, "key", 4096, put), wire::CHUNK_OK);
+  const auto reported = [&] {
+    wire::SnapshotPage page;
+    EXPECT_FALSE(store_->ReadPage(0, 100, &page).has_value());
+    EXPECT_EQ(page.records().ids().size(), 16u);
+    const std::string& mutations = page.records().mutations();
+    return mutations.empty() ? std::string(8, '\0') : mutations;
+  };
+  EXPECT_EQ(reported(), std::string("\x09\0\0\0\0\0\0\0", 8));
+  HeaderOf(1)[offsetof(ChunkHeader, mutation) + 7] ^= 0x40;
+  EXPECT_EQ(reported(), std::string(8, '\0'));
 }
 
 class KeptKeyRecoveryTest : public ChunkStoreTestBase {};

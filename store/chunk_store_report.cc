@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <string>
 
 #include "base/columns.h"
@@ -140,8 +141,9 @@ std::optional<uint64_t> ChunkStore::ReadPage(uint64_t cursor, size_t max,
       r.tiers = wire::TIER_DRAM;
       r.cause = wire::CAUSE_PUT;
       if (namespaces_[r.namespace_index].record.options.mutable_chunks()) {
-        const SegmentState& s = SegmentOfLocked(static_cast<uint32_t>(at));
-        r.mutation = s.headers.Read(HeaderOf(s, static_cast<uint32_t>(at))).mutation;
+        // 0 is older than any: a rotten chunk is not to win over a sound one.
+        const std::optional<HeaderFields> f = SoundHeaderLocked(static_cast<uint32_t>(at));
+        r.mutation = f.has_value() ? f->mutation : 0;
       }
       accesses.push_back(e.last_access_unix_s);
     }
@@ -176,18 +178,18 @@ std::optional<uint64_t> ChunkStore::ReadKeys(NamespaceIndex ns, uint64_t cursor,
           (e.expiry_unix_s != 0 && e.expiry_unix_s <= now_s)) {
         return;
       }
-      const SegmentState& s = SegmentOfLocked(entry);
-      const HeaderFields f = s.headers.Read(HeaderOf(s, entry));
-      if ((f.flags & kHeaderFlagKeptKey) == 0) return;
+      const std::optional<HeaderFields> f = SoundHeaderLocked(entry);
+      if (!f.has_value() || (f->flags & kHeaderFlagKeptKey) == 0) return;
       const auto parts = static_cast<uint32_t>(
-          f.part_bytes == 0 ? 1 : (f.length + f.part_bytes - 1) / f.part_bytes);
-      const uint64_t offset = KeptKeyOffset(f.length, parts);
-      const char* kept = s.segment->At(f.extent.offset + offset);
+          f->part_bytes == 0 ? 1 : (f->length + f->part_bytes - 1) / f->part_bytes);
+      const uint64_t offset = KeptKeyOffset(f->length, parts);
       uint16_t length = 0;
+      if (offset + sizeof(length) > f->extent.bytes) return;
+      const char* kept = SegmentOfLocked(entry).segment->At(f->extent.offset + offset);
       std::memcpy(&length, kept, sizeof(length));
-      // A rotten length must not lead out of the extent.
-      if (offset + sizeof(length) + length > f.extent.bytes) return;
-      out->push_back({e.name(), f.length, std::string(kept + sizeof(length), length)});
+      // It rots too, and must not lead out of the extent.
+      if (length > kMaxKeyBytes || offset + sizeof(length) + length > f->extent.bytes) return;
+      out->push_back({e.name(), f->length, std::string(kept + sizeof(length), length)});
       copied += length;
     });
   }
