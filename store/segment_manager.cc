@@ -298,9 +298,8 @@ void SegmentManager::Cancel(uint64_t command, const wire::SegmentInfo& info) {
                   &info, nullptr);
   }
   Drain& drain = **it;
-  absl::Status status = configured_names_.contains(drain.spec.name)
-                            ? ForgetInManifest(drain.spec)
-                            : SetInManifest(State::kMounted, drain.spec);
+  // Under a configured name too: one mounted by hand may have another size than that of the file.
+  absl::Status status = SetInManifest(State::kMounted, drain.spec);
   if (status.ok()) status = chunks_.CancelUnmount(id);
   if (status.ok()) {
     CISTERN_LOG(Info, "segment '", drain.spec.name, "' stays mounted, as was asked; ", drain.chunks,

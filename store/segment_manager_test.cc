@@ -305,6 +305,33 @@ TEST_F(SegmentManagerTest, ReaderDelaysAnUnmountThatIsAnsweredInTimeAndCanBeTake
   EXPECT_FALSE(FileExists("extra"));
 }
 
+TEST_F(SegmentManagerTest, UnmountTakenBackLeavesASizeMountedByHandUnderAConfiguredName) {
+  ASSERT_OK(StartStore());
+  ASSERT_EQ(Do(UnmountCommand("dram-1")).code(), 0u);
+  ASSERT_EQ(Do(MountCommand("dram-1", 16 * kMiB)).code(), 0u);  // the configuration says 8 MiB
+  ASSERT_NE(Put(1, 500'000), Version(0));
+  ASSERT_NE(Put(2, 500'000), Version(0));
+  ChunkRef one = store_->Acquire(ns_, NameOf(1), now_);
+  ChunkRef two = store_->Acquire(ns_, NameOf(2), now_);
+  EXPECT_EQ(CodeOf(Do(UnmountCommand("dram-1", 50))), absl::StatusCode::kDeadlineExceeded);
+  wire::SegmentCommand cancel = UnmountCommand("dram-1");
+  cancel.mutable_unmount()->set_cancel(true);
+  ASSERT_EQ(Do(cancel).code(), 0u);
+  const auto bytes = [&] {
+    std::vector<wire::SegmentInfo> infos;
+    store_->SegmentInfos(&infos);
+    for (const auto& info : infos) {
+      if (info.name() == "dram-1") return info.bytes();
+    }
+    return uint64_t{0};
+  };
+  EXPECT_EQ(bytes(), 16 * kMiB);
+  one.Release();
+  two.Release();
+  Restart();
+  EXPECT_EQ(bytes(), 16 * kMiB);
+}
+
 TEST_F(SegmentManagerTest, TwoWhoWaitForOneUnmountAreBothAnswered) {
   ASSERT_OK(StartStore());
   ASSERT_EQ(Do(MountCommand("extra", 32 * kMiB)).code(), 0u);
