@@ -92,9 +92,13 @@ void ChunkTable::Discard(uint32_t first, uint32_t count) {
   (void)madvise(reinterpret_cast<char*>(entries_.get()) + begin, end - begin, MADV_DONTNEED);
 }
 
-uint32_t& ChunkTable::BucketOf(const ChunkName& name) const {
+uint64_t ChunkTable::HashOf(const ChunkName& name) const {
   const uint64_t first = Mix(name.id.word(0) ^ seed_, name.id.word(1) ^ 0x9E3779B97F4A7C15u);
-  const uint64_t hash = Mix(first ^ name.shard.value, seed_ ^ 0xD1B54A32D192ED03u);
+  return Mix(first ^ name.shard.value, seed_ ^ 0xD1B54A32D192ED03u);
+}
+
+uint32_t& ChunkTable::BucketOf(const ChunkName& name) const {
+  const uint64_t hash = HashOf(name);
   if (old_buckets_ != nullptr && (hash & old_mask_) >= rehashed_) {
     return old_buckets_[hash & old_mask_];
   }

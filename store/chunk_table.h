@@ -87,12 +87,21 @@ class ChunkTable {
   void Link(uint32_t entry);
   void Unlink(uint32_t entry);
 
-  // Buckets neither move nor change their number: a name is always found in the same one.
+  // For walks: a name is in the bucket of its hash, whether Rehash has moved it yet or not. Grow
+  // changes the count: the names of bucket b are then in b and in buckets behind it, so a walk from
+  // the first to the last still sees each name that stays (some twice, where Grow comes between).
   size_t bucket_count() const { return bucket_mask_ + 1; }
   template <typename Fn>  // fn(entry number); must not change the table
   void ForEachInBucket(size_t bucket, Fn&& fn) const {
-    for (uint32_t next = buckets_[bucket]; next != 0; next = entries_[next - 1].hash_next) {
-      fn(next - 1);
+    if (old_buckets_ == nullptr || (bucket & old_mask_) < rehashed_) {
+      for (uint32_t next = buckets_[bucket]; next != 0; next = entries_[next - 1].hash_next) {
+        fn(next - 1);
+      }
+      return;
+    }
+    for (uint32_t next = old_buckets_[bucket & old_mask_]; next != 0;
+         next = entries_[next - 1].hash_next) {
+      if ((HashOf(entries_[next - 1].name()) & bucket_mask_) == bucket) fn(next - 1);
     }
   }
 
@@ -112,6 +121,7 @@ class ChunkTable {
   };
   using Entries = std::unique_ptr<ChunkEntry[], Unmapper>;
   using Buckets = std::unique_ptr<uint32_t[], FreeDeleter>;
+  uint64_t HashOf(const ChunkName& name) const;
   // The head of the chain that `name` belongs to.
   uint32_t& BucketOf(const ChunkName& name) const;
 

@@ -161,6 +161,47 @@ TEST_F(ChunkTableTest, GrowsWhileItIsUsed) {
   }
 }
 
+TEST_F(ChunkTableTest, WalkDuringARehashSeesEachNameOnce) {
+  constexpr uint32_t kCount = 64;
+  ChunkTable table(kCount, 42);
+  for (uint32_t e = 0; e < kCount; ++e) Enter(table, e, Name(e));
+  const auto walk = [&](auto between) {
+    std::map<uint32_t, int> seen;
+    for (size_t bucket = 0; bucket < table.bucket_count(); ++bucket) {
+      table.ForEachInBucket(bucket, [&](uint32_t entry) { ++seen[entry]; });
+      between();
+    }
+    return seen;
+  };
+  std::map<uint32_t, int> each_once;
+  for (uint32_t e = 0; e < kCount; ++e) each_once[e] = 1;
+  table.Grow(kCount * 4);
+  EXPECT_EQ(walk([] {}), each_once) << "nothing is moved yet";
+  ASSERT_TRUE(table.Rehash(20));
+  EXPECT_EQ(walk([] {}), each_once) << "some are";
+  int step = 0;
+  EXPECT_EQ(walk([&] {
+              if (++step % 4 == 0) table.Rehash(1);
+            }),
+            each_once)
+      << "steps between buckets";
+  EXPECT_FALSE(table.Rehash(1)) << "the walk has 256 buckets, so all 64 have been moved";
+  EXPECT_EQ(walk([] {}), each_once);
+}
+
+TEST_F(ChunkTableTest, WalkThatBeganBeforeAGrowSeesEachName) {
+  constexpr uint32_t kCount = 64;
+  ChunkTable table(kCount, 42);
+  for (uint32_t e = 0; e < kCount; ++e) Enter(table, e, Name(e));
+  std::map<uint32_t, int> seen;
+  for (size_t bucket = 0; bucket < table.bucket_count(); ++bucket) {
+    table.ForEachInBucket(bucket, [&](uint32_t entry) { ++seen[entry]; });
+    if (bucket == 20) table.Grow(kCount * 4);
+    if (bucket > 30) table.Rehash(1);
+  }
+  EXPECT_EQ(seen.size(), kCount);
+}
+
 TEST_F(ChunkTableTest, DiscardedEntriesAreZeroAndNeighboursStay) {
   ChunkTable table(10'000, 1);
   for (uint32_t e = 0; e < 10'000; ++e) table.at(e).length = e + 1;
