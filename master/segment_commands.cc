@@ -10,7 +10,6 @@ namespace cistern::master {
 
 void SegmentCommands::Send(const std::string& store, wire::SegmentCommand command,
                            MonoTime deadline, Done done) {
-  uint64_t number = 0;
   absl::Status status;
   {
     MutexLock lock(mutex_);
@@ -18,15 +17,16 @@ void SegmentCommands::Send(const std::string& store, wire::SegmentCommand comman
       status = absl::UnavailableError("the master is stopping");
     } else if (waiting_.size() >= kMaxWaiting) {
       status = absl::ResourceExhaustedError("too many commands wait for stores; try again");
-    } else {
-      number = next_command_++;
     }
   }
   Answer answer;
   if (!status.ok()) return done(status, answer);
-  command.set_command(number);
   const absl::StatusOr<MasterCore::Commanded> commanded =
       driver_.With([&](MasterCore& core, MonoTime now) -> absl::StatusOr<MasterCore::Commanded> {
+        {
+          MutexLock lock(mutex_);
+          command.set_command(core.epoch().value << 32 | next_command_++);
+        }
         // The store answers before we give up.
         command.set_deadline_ms(static_cast<uint32_t>(
             absl::ToInt64Milliseconds(std::max(deadline - now, absl::ZeroDuration()) * 0.9)));
@@ -35,7 +35,7 @@ void SegmentCommands::Send(const std::string& store, wire::SegmentCommand comman
         // Before the message can leave: the answer may come at once.
         MutexLock lock(mutex_);
         if (closed_) return absl::UnavailableError("the master is stopping");
-        waiting_[number] = {sent.session, sent.store, deadline, std::move(done)};
+        waiting_[command.command()] = {sent.session, sent.store, deadline, std::move(done)};
         return sent;
       });
   if (!commanded.ok()) return done(commanded.status(), answer);

@@ -55,7 +55,9 @@ class SegmentCommands {
   CoreDriver& driver_;
   Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t next_command_ ABSL_GUARDED_BY(mutex_) = 1;
+  // A command's number has the master's epoch above these 32 bits: a store may still have answers
+  // for the master before this one.
+  uint32_t next_command_ ABSL_GUARDED_BY(mutex_) = 1;
   absl::flat_hash_map<uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
