@@ -335,6 +335,8 @@ void SessionCore::OnClosed(PoolState& pool, Store& store, MonoTime now) {
   store.state = StoreState::kDead;
   store.dead_since = now;
   if (phase_ != Phase::kStreaming && !store.parity_clean) {
+    // What this process has not shown stays hidden in its next session too.
+    if (store.hide_unmarked) store.distrusted = true;
     store.sweeping = true;
     pool.sweeps.push_back({SweepJob::Kind::kAlignParity, store.index, 0});
   }

@@ -126,6 +126,35 @@ TEST(SessionTest, SnapshotThatWasCutIsFollowedByAWholeOne) {
   EXPECT_EQ(t.Exists({1, 2}), (std::vector{false, true}));
 }
 
+TEST(SessionTest, WhatANewProcessHasNotShownStaysHiddenWhenItsSnapshotIsCut) {
+  TestPool t;
+  const SessionId s = t.Connect(0, kMiB);
+  ASSERT_OK(t.SendRecords(s, 1, {{.id = 1, .version = 1}, {.id = 2, .version = 2}}));
+  t.core().OnSessionClosed(s, t.now);
+  for (const uint64_t id : {5, 6}) {  // cut twice: the second time it is remembered too
+    ASSERT_OK_AND_ASSIGN(const auto cut, t.core().OnHello(t.Hello(0, kMiB, 2), t.now));
+    ASSERT_OK(t.Send(cut.session, Begin(id, 1)));
+    ASSERT_OK(t.Send(cut.session, Page(id, {{.id = 1, .version = 1}})));
+    t.core().OnSessionClosed(cut.session, t.now);
+    while (t.core().BackgroundStep(t.now)) {
+    }
+  }
+  ASSERT_OK_AND_ASSIGN(const auto whole, t.core().OnHello(t.Hello(0, kMiB, 2), t.now));
+  ASSERT_TRUE(whole.ack.snapshot());
+  ASSERT_OK(t.Send(whole.session, Begin(7, 1)));
+  ASSERT_OK(t.Send(whole.session, Page(7, {{.id = 1, .version = 1}})));
+  EXPECT_EQ(t.Exists({1, 2}), (std::vector{true, false}));
+  EXPECT_EQ(t.Lookup({1}).leading_run(), 1u);
+  EXPECT_EQ(t.Lookup({2}).leading_run(), 0u);
+  const std::string present = t.Place({1, 2}).present();
+  ASSERT_FALSE(present.empty());
+  EXPECT_EQ(present[0] & 3, 1) << "a put of what is not shown is not told that it is there";
+  ASSERT_OK(t.Send(whole.session, End(7, 1, TestId(1))));
+  while (t.core().BackgroundStep(t.now)) {
+  }
+  EXPECT_EQ(t.Exists({1, 2}), (std::vector{true, false}));
+}
+
 TEST(SessionTest, StoreWhoseLogOverflowedSendsASnapshotUnasked) {
   TestPool t;
   const SessionId s = t.Connect(0, kMiB);
