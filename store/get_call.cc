@@ -101,8 +101,10 @@ absl::Status Parse(const ServiceContext& context, transport::ServerCall& call, R
 }
 
 // Checks one found chunk against what is asked and says where its share of the stream is.
+// `verified_bytes` counts what was verified for this request.
 wire::ChunkStatus Serve(const ServiceContext& context, const Request& request, size_t i,
-                        const ChunkRef& ref, bool always_verified, GetPiece* piece) {
+                        const ChunkRef& ref, bool always_verified, uint64_t* verified_bytes,
+                        GetPiece* piece) {
   Selection selection;
   if (!Select(request.meta, request.range_offsets[i], request.range_lengths[i], ref.layout(),
               &selection)) {
@@ -115,9 +117,16 @@ wire::ChunkStatus Serve(const ServiceContext& context, const Request& request, s
   }
   // What readers may not, or cannot, verify is checked here once, before it is first served.
   const bool reader_checks = always_verified && !selection.cuts_parts;
-  if (!reader_checks && !ref.verified() && !context.chunks->Verify(ref).ok()) {
-    context.poke_session();
-    return wire::CHUNK_DATA_LOSS;
+  if (!reader_checks && !ref.verified() && ref.digest_kind() != wire::DIGEST_NONE) {
+    // Asked again, those before this one are verified already.
+    const bool too_much =
+        *verified_bytes != 0 && *verified_bytes + ref.length() > context.max_verified_get_bytes;
+    if (too_much || context.clock->Mono() >= request.deadline) return wire::CHUNK_UNAVAILABLE;
+    *verified_bytes += ref.length();
+    if (!context.chunks->Verify(ref).ok()) {
+      context.poke_session();
+      return wire::CHUNK_DATA_LOSS;
+    }
   }
   // Whole: only against all of it can the reader check the root, and so the name.
   const absl::Span<const PartDigest> table = ref.part_digests();
@@ -165,6 +174,7 @@ void ServeGet(const ServiceContext& context, std::unique_ptr<transport::ServerCa
   pieces.reserve(n);
   uint64_t total = 0;
   uint64_t held = 0;
+  uint64_t verified_bytes = 0;
   for (size_t i = 0; i < n; ++i) {
     const ChunkRef& ref = refs[i];
     if (!ref) continue;
@@ -176,7 +186,8 @@ void ServeGet(const ServiceContext& context, std::unique_ptr<transport::ServerCa
     kinds[i] = static_cast<char>(ref.digest_kind());
     any_other_kind |= ref.digest_kind() != wire::DIGEST_PRODUCER;
     GetPiece piece;
-    const wire::ChunkStatus status = Serve(context, request, i, ref, always_verified, &piece);
+    const wire::ChunkStatus status =
+        Serve(context, request, i, ref, always_verified, &verified_bytes, &piece);
     statuses[i] = static_cast<char>(status);
     if (status != wire::CHUNK_OK) continue;
     total += piece.stream_bytes();

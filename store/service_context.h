@@ -25,6 +25,9 @@ inline MonoTime DeadlineOf(const transport::ServerCall& call, uint32_t deadline_
   return call.received_at() + std::min(absl::Milliseconds(deadline_ms), kLongestCall);
 }
 
+// About as long as a loop thread may hash for one get: any one chunk fits.
+inline constexpr uint64_t kMaxVerifiedGetBytes = kMaxChunkBytes;
+
 struct ServiceContext {
   ChunkStore* chunks = nullptr;
   RoomKeeper* room = nullptr;
@@ -38,6 +41,8 @@ struct ServiceContext {
   uint64_t incarnation = 0;
   // Payload bytes of answers to gets: counted when the stream is handed to the wire.
   std::atomic<uint64_t>* got_bytes = nullptr;
+  // Bytes of chunks that one get verifies; it does so on a loop thread, which others wait for too.
+  uint64_t max_verified_get_bytes = kMaxVerifiedGetBytes;
   uint64_t max_batch_payload_bytes = uint64_t{4} << 30;
 };
 
