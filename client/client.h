@@ -420,8 +420,10 @@ class Namespace {
 
   // For namespaces that keep keys, else FailedPrecondition: one page of the chunks whose key
   // matches `pattern` (RE2 syntax over bytes, found anywhere in the key: anchor with ^ and $; "" =
-  // all; 1,024 bytes at most), asked of the stores themselves. InvalidArgument: the pattern, with
-  // the reason. Aborted: a store has restarted since the page before: list from the start.
+  // all; 1,024 bytes at most, and 2,000 of RE2's instructions: of `(abc){1000}` there are 3,000),
+  // asked of the stores themselves. InvalidArgument: the pattern, with the reason.
+  // ResourceExhausted: matching it takes a store too long; use a simpler one. Aborted: a store has
+  // restarted since the page before: list from the start.
   virtual absl::StatusOr<KeyPage> ListKeys(std::string_view pattern,
                                            const ListOptions& options = {}) = 0;
   // Removes what ListKeys finds, page by page, whatever its shard (options.shard_* are not looked

@@ -31,6 +31,12 @@ absl::StatusOr<KeyPattern> KeyPattern::Compile(std::string_view pattern) {
     return absl::InvalidArgumentError(
         absl::StrCat("the pattern is no regular expression of RE2's: ", re->error()));
   }
+  if (re->ProgramSize() > kMaxProgramSize) {
+    return absl::InvalidArgumentError(absl::StrCat("the pattern is too complex: compiled it has ",
+                                                   re->ProgramSize(), " instructions, and at most ",
+                                                   kMaxProgramSize,
+                                                   " are taken; repetitions {n,m} multiply them"));
+  }
   compiled.re_ = std::move(re);
   return compiled;
 }

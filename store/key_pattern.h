@@ -16,16 +16,18 @@ class RE2;
 namespace cistern::store {
 
 // RE2 syntax over bytes (keys need not be text), searched for anywhere in the key: anchor with ^
-// and
-// $. Matching takes time in proportion to the key, whatever the pattern, and bounded memory.
-// Immutable: thread-safe.
+// and $. Matching takes time in proportion to the key and, at worst, to the compiled pattern, and
+// bounded memory. Immutable: thread-safe.
 class KeyPattern {
  public:
   static constexpr size_t kMaxPatternBytes = 1'024;
   static constexpr int64_t kMaxMemoryBytes = int64_t{1} << 20;
+  // RE2's instructions. Plain text takes one a byte, so any of it fits; only large repetitions do
+  // not.
+  static constexpr int kMaxProgramSize = 2'000;
 
   // "" matches every key. InvalidArgument: too long, not RE2 syntax (the message says where), or
-  // too large once compiled (as repeated repetitions are).
+  // more than kMaxProgramSize once compiled.
   static absl::StatusOr<KeyPattern> Compile(std::string_view pattern);
 
   KeyPattern(KeyPattern&&) noexcept;

@@ -51,6 +51,19 @@ TEST(KeyPatternTest, CompiledTooLargeIsRefused) {
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
+TEST(KeyPatternTest, RepetitionsThatMultiplyAreRefusedWithTheReason) {
+  // 3,000 letters, and 100 times 28 or so: within RE2's own bounds.
+  EXPECT_THAT(KeyPattern::Compile("(abc){1000}"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("too complex")));
+  EXPECT_THAT(KeyPattern::Compile("(a{10}.{0,9}){100}"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("too complex")));
+  for (const char* const ordinary :
+       {"^model/[a-z0-9_-]{1,64}/layer [0-9]+@[0-9a-f]{64}$", "(?i)llama|qwen|mistral",
+        "^tenant-(a|b|c)/.{0,200}/(kv|hidden)/[0-9]{1,6}$", "\\bstep\\d{8}\\b", "a{1000}"}) {
+    EXPECT_OK(KeyPattern::Compile(ordinary).status()) << ordinary;
+  }
+}
+
 // What takes exponential time elsewhere is linear here: 4 KiB of it would else never end.
 TEST(KeyPatternTest, NestedRepetitionsAreNoTrap) {
   EXPECT_FALSE(Matches("^(a+)+$", std::string(4095, 'a') + "b"));

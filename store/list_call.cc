@@ -23,6 +23,9 @@ using transport::ServerCall;
 constexpr size_t kMaxPageKeys = 8'192;
 constexpr size_t kMaxPageKeyBytes = 512 << 10;
 constexpr absl::Duration kMaxPageTime = absl::Milliseconds(10);
+// What matching the keys of one hold may take: a cursor cannot stand within them. Ordinary patterns
+// take less than a millisecond.
+constexpr absl::Duration kMaxStretchTime = absl::Milliseconds(100);
 
 struct Walk {
   NamespaceIndex ns;
@@ -58,24 +61,44 @@ absl::StatusOr<Walk> Parse(const ServiceContext& context, ServerCall& call) {
 }
 
 // The page, as far as its bounds let it get. The last stretch may lead beyond max_keys by what one
-// hold of the mutex gives: a cursor cannot stand within it.
-void FillPage(const ServiceContext& context, const Walk& walk, wire::ListKeysReply* reply) {
+// hold of the mutex gives. ResourceExhausted: not even the first stretch could be matched in time.
+absl::Status FillPage(const ServiceContext& context, const Walk& walk, wire::ListKeysReply* reply) {
   const MonoTime until = std::min(walk.deadline, context.clock->Mono() + kMaxPageTime);
   const KeyHasher hasher(context.chunks->NamespaceIdOf(walk.ns));
   std::optional<uint64_t> cursor = walk.cursor;
   std::vector<KeptKey> found;
   std::vector<KeptKey> page;
   size_t bytes = 0;
+  bool first = true;
   do {
     found.clear();
-    cursor = context.chunks->ReadKeys(walk.ns, *cursor, context.clock->Wall(), &found);
+    const uint64_t stretch = *cursor;
+    const size_t page_before = page.size();
+    const size_t bytes_before = bytes;
+    cursor = context.chunks->ReadKeys(walk.ns, stretch, context.clock->Wall(), &found);
+    const MonoTime give_up = context.clock->Mono() + kMaxStretchTime;
+    bool late = false;
     for (KeptKey& kept : found) {
+      late = context.clock->Mono() >= give_up;
+      if (late) break;
       if (!walk.pattern.Matches(kept.key)) continue;
       // Bytes that rotted are no key of anybody's.
       if (hasher.Hash(kept.key) != kept.name.id) continue;
       bytes += kept.key.size();
       page.push_back(std::move(kept));
     }
+    if (late) {
+      if (first) {
+        return absl::ResourceExhaustedError(
+            "list: matching the pattern takes too long; use a simpler one, or try later");
+      }
+      // The next page begins with this stretch.
+      page.resize(page_before);
+      bytes = bytes_before;
+      cursor = stretch;
+      break;
+    }
+    first = false;
   } while (cursor.has_value() && page.size() < walk.max_keys && bytes < kMaxPageKeyBytes &&
            context.clock->Mono() < until);
   ColumnWriter<uint16_t> key_lengths(reply->mutable_key_lengths(), page.size());
@@ -90,6 +113,7 @@ void FillPage(const ServiceContext& context, const Walk& walk, wire::ListKeysRep
   }
   reply->set_next(cursor.value_or(0));
   reply->set_incarnation(context.incarnation);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -102,7 +126,7 @@ void ServeListKeys(const ServiceContext& context, std::unique_ptr<ServerCall> ca
   const bool queued = context.run_in_background([&context, shared, walk] {
     if (shared->aborted()) return;
     wire::ListKeysReply reply;
-    FillPage(context, *walk, &reply);
+    if (absl::Status s = FillPage(context, *walk, &reply); !s.ok()) return shared->Fail(s);
     shared->Reply(FrameType::kListKeysReply, reply.SerializeAsString(), /*final=*/true);
   });
   if (!queued) {

@@ -177,5 +177,30 @@ TEST_F(VerifyingGetTest, NothingIsVerifiedForACallerWhoseTimeIsOver) {
   EXPECT_EQ(Get({1}, 5'000, 100), (std::vector<int>{wire::CHUNK_OK}));
 }
 
+TEST_F(ReadCallsTest, ListingWhoseMatchesTakeTooLongIsGivenUp) {
+  wire::NamespaceOptions options;
+  options.set_keep_keys(true);
+  Bind(options);
+  const KeyHasher hasher(ns_id_);
+  for (const char* const key : {"key 1", "key 2", "key 3"}) {
+    const PutItem item{ChunkName{hasher.Hash(key), Shard(0)}, 4096, 0, key};
+    PutAnswer answer;
+    store_->BeginPut(ns_, {&item, 1}, {}, now_, {&answer, 1});
+    ASSERT_TRUE(answer.slot);
+    FillSlot(1, &answer.slot);
+    ASSERT_OK(store_->Commit(std::move(answer.slot), {}, now_).status());
+  }
+  const Outcome sound = List();
+  EXPECT_FALSE(sound.failed.has_value());
+  wire::ListKeysReply reply;
+  ASSERT_TRUE(reply.ParseFromString(sound.meta));
+  EXPECT_EQ(reply.keys().size(), 15u);
+  // All keys lie in one stretch; the third would be looked at 180 ms after its start.
+  clock_.step = absl::Milliseconds(60);
+  const Outcome slow = List();
+  ASSERT_TRUE(slow.failed.has_value());
+  EXPECT_EQ(slow.failed->code(), absl::StatusCode::kResourceExhausted);
+}
+
 }  // namespace
 }  // namespace cistern::store
