@@ -25,8 +25,9 @@ class FallbackChannel final : public Channel {
   }
 
   void Start(CallSpec spec, CallHandler* handler, CallGroup* group) override {
-    switch (Where()) {
+    switch (Where(spec.small)) {
       case Choice::kBetter:
+      case Choice::kBetterIfSmall:
         return better_->Start(std::move(spec), handler, group);
       case Choice::kOther:
         return other_->Start(std::move(spec), handler, group);
@@ -57,7 +58,9 @@ class FallbackChannel final : public Channel {
   }
 
  private:
-  enum class Choice { kNone, kBetter, kOther };
+  // kBetterIfSmall: of the connections for payload nothing is known yet. They need more, which the
+  // peer or this process may not have: to have answered a small call says nothing of them.
+  enum class Choice { kNone, kBetter, kBetterIfSmall, kOther };
 
   // Holds a call until it is known where it goes. Owns itself.
   class Probe final : public CallHandler {
@@ -72,15 +75,20 @@ class FallbackChannel final : public Channel {
       ping.type = FrameType::kPing;
       ping.deadline =
           std::min(spec.deadline, channel->options_.clock->Mono() + channel->options_.patience);
-      ping.small = true;
+      ping.small = spec.small && !channel->PayloadFailed();
       ping.fail_fast = true;
-      auto* probe = new Probe(channel, std::move(spec), handler, group);
+      auto* probe = new Probe(channel, ping.small, std::move(spec), handler, group);
       channel->better_->Start(std::move(ping), probe, group);
     }
 
    private:
-    Probe(FallbackChannel* channel, CallSpec spec, CallHandler* handler, CallGroup* group)
-        : channel_(*channel), spec_(std::move(spec)), handler_(handler), group_(group) {}
+    Probe(FallbackChannel* channel, bool small, CallSpec spec, CallHandler* handler,
+          CallGroup* group)
+        : channel_(*channel),
+          small_(small),
+          spec_(std::move(spec)),
+          handler_(handler),
+          group_(group) {}
 
     absl::Status OnFrame(const Answer&, PayloadSink**, std::unique_ptr<PayloadSource>*) override {
       return absl::OkStatus();
@@ -91,7 +99,7 @@ class FallbackChannel final : public Channel {
       if (status.code() == absl::StatusCode::kUnimplemented) status = absl::OkStatus();
       const bool over = channel_.options_.clock->Mono() >= spec_.deadline;
       if (status.code() == absl::StatusCode::kCancelled || (!status.ok() && over) ||
-          !channel_.Decide(status)) {
+          !channel_.Decide(small_, status)) {
         // Of the call itself no byte has left.
         status.SetPayload(kNeverSentUrl, absl::Cord());
         spec_.payload.reset();
@@ -103,26 +111,35 @@ class FallbackChannel final : public Channel {
     }
 
     FallbackChannel& channel_;
+    const bool small_;  // what was asked, which is not always what the call is
     CallSpec spec_;
     CallHandler* const handler_;
     CallGroup* const group_;
   };
 
-  Choice Where() {
+  Choice Where(bool small) {
     MutexLock lock(mutex_);
     if (choice_ == Choice::kOther && options_.clock->Mono() >= retry_at_) choice_ = Choice::kNone;
     // Cut off, and not connected again since: the next call finds out.
-    if (choice_ == Choice::kBetter && !better_->last_error().ok()) choice_ = Choice::kNone;
-    return choice_;
+    if (choice_ != Choice::kOther && !better_->last_error().ok()) choice_ = Choice::kNone;
+    return choice_ == Choice::kBetterIfSmall && !small ? Choice::kNone : choice_;
+  }
+
+  bool PayloadFailed() const {
+    MutexLock lock(mutex_);
+    return payload_failed_;
   }
 
   // False: the channel is being closed.
-  bool Decide(const absl::Status& probed) {
+  bool Decide(bool small, const absl::Status& probed) {
     bool news = false;
     {
       MutexLock lock(mutex_);
       if (closing_) return false;
-      choice_ = probed.ok() ? Choice::kBetter : Choice::kOther;
+      // A call for payload that was decided meanwhile knows more.
+      if (probed.ok() && small && choice_ != Choice::kNone) return true;
+      if (!small) payload_failed_ = !probed.ok();
+      choice_ = !probed.ok() ? Choice::kOther : small ? Choice::kBetterIfSmall : Choice::kBetter;
       retry_at_ = options_.clock->Mono() + options_.retry_after;
       news = !told_ || probed.code() != last_.code() || probed.message() != last_.message();
       told_ = true;
@@ -143,6 +160,9 @@ class FallbackChannel final : public Channel {
   mutable Mutex mutex_;
   Choice choice_ ABSL_GUARDED_BY(mutex_) = Choice::kNone;
   MonoTime retry_at_ ABSL_GUARDED_BY(mutex_);
+  // When payload was last asked about: then small calls ask for it, or the choice would go to and
+  // fro.
+  bool payload_failed_ ABSL_GUARDED_BY(mutex_) = false;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   bool told_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status last_ ABSL_GUARDED_BY(mutex_);

@@ -23,8 +23,10 @@ struct FallbackOptions {
   Clock* clock = &Clock::Real();
 };
 
-// The first call waits for a Ping on the better channel and goes to the other if that fails. So
-// does a call after one that found the better channel cut off; that one ends as on any channel.
+// The first call waits for a Ping on the better channel, by the kind of connection that it would
+// use itself, and goes to the other if that fails; so do all calls then. The first that is not
+// small does so even where small ones were answered. So does a call after one that found the better
+// channel cut off; that one ends as on any channel.
 std::unique_ptr<Channel> MakeFallbackChannel(std::unique_ptr<Channel> better,
                                              std::unique_ptr<Channel> other,
                                              const FallbackOptions& options);

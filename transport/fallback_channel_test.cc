@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/fault.h"
 #include "base/test_util.h"
 #include "transport/conformance/test_peer.h"
 #include "transport/shm/shm.h"
@@ -57,6 +58,7 @@ class FallbackChannelTest : public testing::Test {
     tcp_ = *std::move(server);
   }
   ~FallbackChannelTest() override {
+    DisarmFaults();
     channel_.reset();
     tcp_->Stop();
     if (shm_ != nullptr) shm_->Stop();
@@ -85,11 +87,12 @@ class FallbackChannelTest : public testing::Test {
                                    options);
   }
   // As the client library calls stores: rather another one than to wait.
-  absl::StatusOr<std::string> Echo() {
+  absl::StatusOr<std::string> Echo(bool small = false) {
     TestCall call;
     CallGroup group;
     CallSpec spec = MakeSpec(FrameType::kPing, "echo x", absl::Seconds(10));
     spec.fail_fast = true;
+    spec.small = small;
     channel_->Start(std::move(spec), &call, &group);
     io_->Wait(group);
     if (!call.status->ok()) return *call.status;
@@ -135,6 +138,38 @@ TEST_F(FallbackChannelTest, TakesTheOtherWhereAnotherStoreAnswers) {
   EXPECT_EQ(shm_handler_.requests, 0);
   ASSERT_EQ(choices_.size(), 1u);
   EXPECT_THAT(choices_[0], StatusIs(absl::StatusCode::kUnavailable, HasSubstr("another store")));
+}
+
+TEST_F(FallbackChannelTest, TakesTheOtherWhereOnlySmallCallsGetThrough) {
+  ASSERT_THAT(ArmFault("shm.adopt:error:0"), IsOk());  // no ring can be mapped
+  ListenOnSharedMemory();
+  Connect();
+  EXPECT_THAT(Echo(/*small=*/true), IsOk());
+  EXPECT_EQ(tcp_handler_.requests, 0);
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(Echo(), IsOk());
+  EXPECT_EQ(tcp_handler_.requests, 3);
+  EXPECT_THAT(Echo(/*small=*/true), IsOk());
+  EXPECT_EQ(tcp_handler_.requests, 4);
+  ASSERT_EQ(choices_.size(), 2u);
+  EXPECT_THAT(choices_[0], IsOk());
+  EXPECT_THAT(choices_[1], StatusIs(absl::StatusCode::kUnavailable, HasSubstr("fault")));
+}
+
+TEST_F(FallbackChannelTest, ComesBackWhenPayloadGetsThroughAndNotBefore) {
+  ASSERT_THAT(ArmFault("shm.adopt:error:0"), IsOk());
+  ListenOnSharedMemory();
+  Connect(absl::Milliseconds(1));
+  EXPECT_THAT(Echo(), IsOk());
+  const MonoTime asked_again = Clock::Real().Mono() + absl::Milliseconds(50);
+  while (Clock::Real().Mono() < asked_again) EXPECT_THAT(Echo(/*small=*/true), IsOk());
+  EXPECT_EQ(channel_->peer().wire, "tcp");
+  for (const absl::Status& choice : choices_) EXPECT_FALSE(choice.ok());
+  DisarmFaults();
+  const MonoTime end = Clock::Real().Mono() + absl::Seconds(10);
+  while (channel_->peer().wire != "shm" && Clock::Real().Mono() < end) {
+    EXPECT_THAT(Echo(/*small=*/true), IsOk());
+  }
+  EXPECT_EQ(channel_->peer().wire, "shm");
 }
 
 TEST_F(FallbackChannelTest, GoesOnByTheOtherWhenTheBetterIsGone) {

@@ -33,7 +33,7 @@ absl::StatusOr<FdRead> ReadWithFds(int socket, absl::Span<const iovec> pieces, s
   } while (n < 0 && errno == EINTR);
   if (n < 0 && errno == EAGAIN) return FdRead{0, true};
   if (n < 0) return ErrnoStatus(errno, "read");
-  bool any = false;
+  size_t received = 0;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -42,19 +42,22 @@ absl::StatusOr<FdRead> ReadWithFds(int socket, absl::Span<const iovec> pieces, s
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(fd));
       fds->push_back(OwnedFd(fd));
-      any = true;
+      ++received;
     }
   }
   if ((message.msg_flags & MSG_CTRUNC) != 0) {
-    return absl::InvalidArgumentError(
-        "shm: descriptors came that were not asked for, or there is no room for them "
-        "(LimitNOFILE=)");
+    // With room left for what was asked for, it is this process that can have no more.
+    if (received < max_fds) {
+      return absl::UnavailableError(
+          "shm: no descriptors are left for those that came: raise the limit (LimitNOFILE=)");
+    }
+    return absl::InvalidArgumentError("shm: descriptors came that were not asked for");
   }
   if (n == 0) return absl::UnavailableError("the peer closed it");
   size_t room = 0;
   for (const iovec& piece : pieces) room += piece.iov_len;
   // A read ends where descriptors came, whatever is behind them.
-  return FdRead{static_cast<size_t>(n), !any && static_cast<size_t>(n) < room};
+  return FdRead{static_cast<size_t>(n), received == 0 && static_cast<size_t>(n) < room};
 }
 
 absl::StatusOr<size_t> WriteWithFds(int socket, absl::Span<const iovec> pieces,

@@ -20,8 +20,8 @@ struct FdRead {
   bool drained = false;
 };
 // Reads what is there and appends the descriptors that came with it, at most `max_fds` in one
-// message (0 to kMaxFdsPerMessage). Unavailable: the peer closed. InvalidArgument: more came, or
-// this process has no descriptor left for them; none is kept.
+// message (0 to kMaxFdsPerMessage). Unavailable: the peer closed, or this process has no descriptor
+// left for what came. InvalidArgument: more came.
 absl::StatusOr<FdRead> ReadWithFds(int socket, absl::Span<const iovec> pieces, size_t max_fds,
                                    std::vector<OwnedFd>* fds);
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/fault.h"
 #include "base/status.h"
 
 namespace cistern::transport {
@@ -58,7 +59,11 @@ absl::StatusOr<RingMemory> RingMemory::Adopt(const OwnedFd& fd, uint64_t ring_by
       info.st_size != static_cast<off_t>(RingMemoryBytes(ring_bytes))) {
     return absl::InvalidArgumentError("shm: what the store handed over is no ring");
   }
-  CISTERN_ASSIGN_OR_RETURN(RingMemory memory, Map(fd.get(), ring_bytes));
+  absl::StatusOr<RingMemory> mapped = Map(fd.get(), ring_bytes);
+  if (CISTERN_FAULT("shm.adopt")) mapped = absl::ResourceExhaustedError("fault");
+  // That this process is short of something is nothing the call did wrong: another way may do.
+  if (!mapped.ok()) return absl::UnavailableError(mapped.status().message());
+  RingMemory memory = *std::move(mapped);
   if (memory.page()->magic != kRingMagic || memory.page()->ring_bytes != ring_bytes) {
     return absl::InvalidArgumentError("shm: what the store handed over is no ring");
   }

@@ -16,7 +16,8 @@ class RingMemory {
   // The store's side. *fd: a descriptor to hand to the client; its size is sealed, so that nobody
   // can take the memory from under the other. ResourceExhausted: the system has no more.
   static absl::StatusOr<RingMemory> Create(uint64_t ring_bytes, OwnedFd* fd);
-  // The client's side. InvalidArgument: it is not what a store hands out.
+  // The client's side. InvalidArgument: it is not what a store hands out. Unavailable: this process
+  // cannot map it.
   static absl::StatusOr<RingMemory> Adopt(const OwnedFd& fd, uint64_t ring_bytes);
 
   RingMemory() = default;

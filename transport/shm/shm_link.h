@@ -141,6 +141,8 @@ class ShmServerLink final : public ShmLink {
   absl::Status OnOtherRecord(const PieceRecord& record, uint64_t* piece_bytes) override;
   absl::Status ReadLent(uint64_t offset, absl::Span<const iovec> to) override;
   void WakePeer() override { room_due_ = true; }
+  // With its descriptor and the eventfd, or none of them.
+  absl::StatusOr<RingMemory> MakeRing();
 
   const uint64_t ring_bytes_;
   const std::shared_ptr<ShmBudget> budget_;

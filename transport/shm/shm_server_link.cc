@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "transport/shm/shm_link.h"
@@ -36,10 +37,15 @@ absl::Status ShmServerLink::OnServerReady(bool small_lane, wire::AuthOk* ok) {
                       "payload of this one goes through its socket");
     return absl::OkStatus();
   }
+  absl::StatusOr<RingMemory> made = MakeRing();
+  if (!made.ok()) {
+    budget_->mapped_bytes_left.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+    CISTERN_LOG_EVERY(Warning, absl::Minutes(1), "shared memory: no ring for a connection (",
+                      made.status().message(), "); its payload goes through its socket");
+    return absl::OkStatus();
+  }
   charged_bytes_ = bytes;
-  CISTERN_ASSIGN_OR_RETURN(RingMemory memory, RingMemory::Create(ring_bytes_, &ring_fd_));
-  event_fd_ = OwnedFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!event_fd_) return absl::ResourceExhaustedError(ErrnoStatus(errno, "eventfd").message());
+  RingMemory memory = *std::move(made);
   // Without it puts of AllocateBuffer's memory go by the ring, too.
   if (Charge(budget_->lends_left, kMaxLends)) max_lends_ = kMaxLends;
   borrowed_ = BorrowedMemory(max_lends_);
@@ -52,6 +58,15 @@ absl::Status ShmServerLink::OnServerReady(bool small_lane, wire::AuthOk* ok) {
   ok->mutable_shm()->set_ring_bytes(ring_bytes_);
   ok->mutable_shm()->set_max_lends(max_lends_);
   return absl::OkStatus();
+}
+
+absl::StatusOr<RingMemory> ShmServerLink::MakeRing() {
+  if (CISTERN_FAULT("shm.ring")) return absl::ResourceExhaustedError("fault");
+  OwnedFd event_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!event_fd) return ErrnoStatus(errno, "eventfd");
+  CISTERN_ASSIGN_OR_RETURN(RingMemory memory, RingMemory::Create(ring_bytes_, &ring_fd_));
+  event_fd_ = std::move(event_fd);
+  return memory;
 }
 
 void ShmServerLink::AddOwnRecords() {
