@@ -341,8 +341,8 @@ enum class PartWait : uint8_t {
 // and held to its digest wherever the get checks digests at all (kSampled, kOff, no digests, and
 // the cut parts of a range: has arrived). What is in place once stays so, whatever becomes of the
 // rest: a chunk that is tried again at another replica goes on behind it, and only if that one's
-// chunk is the same; it is never got a second time. A chunk that has failed holds the others up no
-// longer. By chunk, every part is in place only at the end.
+// chunk is the same; it is never got a second time, but for the cut last part of a range. A chunk
+// that has failed holds the others up no longer. By chunk, every part is in place only at the end.
 class PendingGet : public Pending<BatchResult> {
  public:
   static constexpr uint32_t kAllParts = 0xFFFFFFFF;

@@ -56,7 +56,7 @@ struct GetOutcome {
   uint64_t length = 0;    // of the chunk
   uint64_t version = 0;
   // By part: of the parts asked for, those before `front.parts` are in place, although the chunk
-  // as a whole may have failed.
+  // as a whole may have failed. Where some of them are verified, these only.
   GetFront front = {};
   bool front_verified = false;
 };

@@ -400,6 +400,25 @@ TEST_F(GetByPartTest, RunBehindAFrontIsTheRestOfTheRun) {
   EXPECT_EQ(offset, 5 * kPart);
 }
 
+// All of the shorter range has landed when the connection is cut, and its last part is under no
+// digest: nothing says yet that the store stands by that. Those before it are verified.
+TEST_F(GetByPartTest, CutLastPartIsGotFromTheOtherReplicaBehindTheVerifiedOnes) {
+  std::vector<GetItem> items = {ItemToGet("a", 2 * kPart + 9), ItemToGet("b", 8 * kPart)};
+  std::vector<std::string> texts;
+  for (const int store : {0, 1}) {
+    texts = {Stored("a", 1, 8 * kPart, store), Stored("b", 2, 8 * kPart, store)};
+  }
+  items[0].range_bytes = 2 * kPart + 9;
+  items[1].range_bytes = 8 * kPart;
+  pool_.store(0).set_get_fault(Fault::kCut);  // with the first half of the third part of b
+  PendingGet get = ns_->BatchGetAsync(items, ByPart());
+  const BatchResult result = get.Take();
+  ASSERT_EQ(result.CountOf(ChunkCode::kOk), 2u) << result.message;
+  EXPECT_GT(pool_.store(1).gets, 0);
+  EXPECT_TRUE(TextOf(items[0].memory) == texts[0].substr(0, 2 * kPart + 9));
+  EXPECT_TRUE(TextOf(items[1].memory) == texts[1]);
+}
+
 // What came without any check cannot be told apart from another chunk's: no mixtures.
 TEST_F(GetByPartTest, FrontWithoutDigestsIsNotContinuedElsewhere) {
   const std::string a = PatternBytes(1, 6 * kPart);

@@ -144,9 +144,14 @@ void GetCall::OnParts(size_t chunk, uint32_t parts) {
   GetOutcome& outcome = outcomes_[target];
   if (outcome.code != ChunkCode::kOk) return;  // not the chunk whose front is in place
   const GetChunk& c = payload_.chunk(chunk);
-  outcome.front = {parts, c.layout.length, c.layout.part_bytes, c.root};
-  outcome.front_verified = c.check && c.table && c.begin % c.layout.part_bytes == 0 &&
-                           (parts < c.touched_end() || !c.cuts_parts());
+  const bool verified = c.check && c.table && c.begin % c.layout.part_bytes == 0 &&
+                        (parts < c.touched_end() || !c.cuts_parts());
+  // The cut last part of a range takes nothing away from the verified ones before it: behind them
+  // another replica can go on, should the call not end well.
+  if (verified || !outcome.front_verified) {
+    outcome.front = {parts, c.layout.length, c.layout.part_bytes, c.root};
+    outcome.front_verified = verified;
+  }
   if (observer_ == nullptr) return;
   observer_->OnParts(target, parts == c.touched_end() ? PendingGet::kAllParts : parts);
 }
