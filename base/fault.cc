@@ -157,7 +157,9 @@ bool FaultHit(std::string_view name) {
       kill(getpid(), SIGKILL);
       return false;
     case Action::kStop:
-      kill(getpid(), SIGSTOP);
+      // To this thread, which then gets no further: a signal to the process may be taken by another
+      // one, and this would go on for a while.
+      raise(SIGSTOP);
       return false;
     case Action::kDelay:
       Clock::Real().SleepFor(delay);

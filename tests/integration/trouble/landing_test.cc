@@ -57,7 +57,8 @@ TEST_P(LandingTest, NoByteOfAStoppedStoreLandsAfterTheGetHasReturned) {
     const ChunkCode code = result.items[0].code;
     EXPECT_TRUE(code == ChunkCode::kDeadlineExceeded || code == ChunkCode::kUnavailable)
         << ChunkCodeName(code) << " " << result.message;
-    ASSERT_TRUE(HasStopped(pid(Store(0)))) << "the call failed for another reason";
+    ASSERT_TRUE(Eventually([&] { return HasStopped(pid(Store(0))); }))
+        << "the call failed for another reason";
     began += memory[8'192] != '\0' ? 1 : 0;
     std::memcpy(memory, untouched.data(), kBytes);
     Continue(Store(0));
@@ -87,7 +88,8 @@ TEST_P(LandingTest, NoByteIsReadForAStoppedStoreAfterThePutHasReturned) {
     const ChunkCode code = ns_->BatchPut({&item, 1}, options).items[0].code;
     EXPECT_TRUE(code == ChunkCode::kDeadlineExceeded || code == ChunkCode::kUnavailable)
         << ChunkCodeName(code);
-    ASSERT_TRUE(HasStopped(pid(Store(0)))) << "the call failed for another reason";
+    ASSERT_TRUE(Eventually([&] { return HasStopped(pid(Store(0))); }))
+        << "the call failed for another reason";
     std::memset(At(0), 0xEE, kBytes);
     Continue(Store(0));
     ASSERT_NO_FATAL_FAILURE(Flush());
