@@ -58,6 +58,7 @@ void GroupState::End(Driver* driver) {
 }
 
 void GroupState::Cancel() {
+  cancels_.fetch_add(1, std::memory_order_acq_rel);  // before the look at who has calls
   std::vector<std::shared_ptr<Driver>> drivers;
   uint64_t version = 0;
   Drivers(&version, &drivers);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/cord.h"
 #include "base/mutex.h"
+#include "transport/group_state.h"
 
 namespace cistern::transport {
 namespace {
@@ -88,7 +89,9 @@ class FallbackChannel final : public Channel {
           small_(small),
           spec_(std::move(spec)),
           handler_(handler),
-          group_(group) {}
+          group_(group),
+          group_state_(GroupState::Of(*group)),
+          cancels_(group_state_->cancels()) {}
 
     absl::Status OnFrame(const Answer&, PayloadSink**, std::unique_ptr<PayloadSource>*) override {
       return absl::OkStatus();
@@ -98,6 +101,7 @@ class FallbackChannel final : public Channel {
       // Whoever says that it does not know the request has answered.
       if (status.code() == absl::StatusCode::kUnimplemented) status = absl::OkStatus();
       const bool over = channel_.options_.clock->Mono() >= spec_.deadline;
+      if (Cancelled()) status = absl::CancelledError("cancelled by the caller");
       if (status.code() == absl::StatusCode::kCancelled || (!status.ok() && over) ||
           !channel_.Decide(small_, status)) {
         // Of the call itself no byte has left.
@@ -108,13 +112,19 @@ class FallbackChannel final : public Channel {
       // Still inside this call's end: the group has one pending throughout.
       Channel& chosen = status.ok() ? *channel_.better_ : *channel_.other_;
       chosen.Start(std::move(spec_), handler_, group_);
+      // A cancel that came since the look above may have found the call on neither channel. (The
+      // group may be gone by now; what it shares with its calls is not.)
+      if (Cancelled()) group_state_->Cancel();
     }
+    bool Cancelled() const { return group_state_->cancels() != cancels_; }
 
     FallbackChannel& channel_;
     const bool small_;  // what was asked, which is not always what the call is
     CallSpec spec_;
     CallHandler* const handler_;
     CallGroup* const group_;
+    const std::shared_ptr<GroupState> group_state_;
+    const uint64_t cancels_;  // before the probe
   };
 
   Choice Where(bool small) {

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -82,7 +83,10 @@ class FallbackChannelTest : public testing::Test {
     tcp.port = tcp_->port();
     FallbackOptions options;
     options.retry_after = retry_after;
-    options.on_choice = [this](const absl::Status& why) { choices_.push_back(why); };
+    options.on_choice = [this](const absl::Status& why) {
+      choices_.push_back(why);
+      if (at_choice_ != nullptr) at_choice_();
+    };
     channel_ = MakeFallbackChannel(MakeShmChannel(io_.get(), shm), MakeTcpChannel(io_.get(), tcp),
                                    options);
   }
@@ -107,6 +111,7 @@ class FallbackChannelTest : public testing::Test {
   std::unique_ptr<WireServer> tcp_;
   std::unique_ptr<WireServer> shm_;
   std::vector<absl::Status> choices_;
+  std::function<void()> at_choice_;
   std::unique_ptr<Channel> channel_;
 };
 
@@ -119,6 +124,21 @@ TEST_F(FallbackChannelTest, TakesTheBetterWhereItAnswers) {
   EXPECT_EQ(shm_handler_.requests, 4);  // and the one that asked
   ASSERT_EQ(choices_.size(), 1u);
   EXPECT_THAT(choices_[0], IsOk());
+}
+
+// At the choice the call is with neither channel: the one's has ended, the other's has not begun.
+TEST_F(FallbackChannelTest, CancelBetweenTheTwoIsNotMissed) {
+  Connect();
+  TestCall call;
+  CallGroup group;
+  at_choice_ = [&group] { group.Cancel(); };
+  // One that is never answered, so that only the cancel ends it before its deadline.
+  channel_->Start(MakeSpec(FrameType::kPing, "hold", absl::Seconds(30)), &call, &group);
+  const MonoTime start = Clock::Real().Mono();
+  io_->Wait(group);
+  EXPECT_THAT(*call.status, StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_LT(Clock::Real().Mono() - start, absl::Seconds(20));
+  at_choice_ = nullptr;
 }
 
 TEST_F(FallbackChannelTest, TakesTheOtherWhereNobodyListens) {

@@ -31,6 +31,9 @@ class GroupState {
   bool background() const { return on_idle_ != nullptr; }
   int pending() const { return pending_.load(std::memory_order_acquire); }
   void Cancel();
+  // How often Cancel() was called: for who passes a call on from one channel to another, and would
+  // otherwise take it past a cancel that came while neither had it.
+  uint64_t cancels() const { return cancels_.load(std::memory_order_acquire); }
 
   void WakeWaiters();
   void AddWaiter(Waiter* waiter);
@@ -45,6 +48,7 @@ class GroupState {
   };
   mutable Mutex mutex_;
   std::atomic<int> pending_{0};  // written under mutex_
+  std::atomic<uint64_t> cancels_{0};
   absl::AnyInvocable<void()> on_idle_;
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 1;
