@@ -4,6 +4,8 @@ A proto file proto/foo.proto is imported as "proto/foo.proto" and included as "p
 (and "proto/foo.grpc.pb.h"): always the full path from the root of the tree.
 """
 
+load("//tools/build:precompiled.bzl", "cc_library")
+
 # Generated headers are marked as system headers: our warnings are not for code we did not write.
 _MARK_HEADERS = " && sed -i '1i #pragma GCC system_header' {headers}"
 
@@ -74,7 +76,7 @@ def cistern_proto_library(name, srcs, deps = [], lite = False, visibility = None
         source_suffix = ".pb.cc",
         check = _lite_check(lite, srcs),
     )
-    native.cc_library(
+    cc_library(
         name = name,
         srcs = generated.sources,
         hdrs = generated.headers,
@@ -101,7 +103,7 @@ def cistern_grpc_library(name, srcs, deps, visibility = None):
         header_suffix = ".grpc.pb.h",
         source_suffix = ".grpc.pb.cc",
     )
-    native.cc_library(
+    cc_library(
         name = name,
         srcs = generated.sources,
         hdrs = generated.headers,
