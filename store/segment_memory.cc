@@ -32,6 +32,7 @@ namespace {
 
 // Between two of these a stop is noticed: some 50 ms of zeroing.
 constexpr uint64_t kStepBytes = uint64_t{256} << 20;
+constexpr int kCollapseTries = 4;
 
 // Memory, not a disk.
 bool InMemory(const struct statfs& fs) {
@@ -142,8 +143,13 @@ absl::Status CollapseIntoHugePages(int fd, char* base, uint64_t bytes, const Sto
   (void)madvise(base, whole, MADV_HUGEPAGE);
   for (uint64_t at = 0; at < whole; at += kStepBytes) {
     if (stop && stop()) return absl::CancelledError("stopped while making huge pages");
-    // EAGAIN, ENOMEM: some of the step could not; what could is done.
-    const int failed = madvise(base + at, std::min(kStepBytes, whole - at), MADV_COLLAPSE);
+    // ENOMEM: some of the step could not; what could is done. EAGAIN: nor could what somebody had
+    // hold of just then (the kernel's own lists do), which is often free a moment later.
+    int failed = 0;
+    for (int tries = 0; tries < kCollapseTries; ++tries) {
+      failed = madvise(base + at, std::min(kStepBytes, whole - at), MADV_COLLAPSE);
+      if (failed == 0 || errno != EAGAIN) break;
+    }
     if (failed != 0 && errno == EINVAL) break;  // an older kernel, or a disk's file system
   }
   return absl::OkStatus();
