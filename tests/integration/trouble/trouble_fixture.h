@@ -63,7 +63,6 @@ class TroubleFixture : public PoolFixture {
   std::vector<pid_t> first_;  // LocalPool's own
   std::vector<Ports> ports_;
   std::vector<std::unique_ptr<pool::ChildProcess>> replaced_;
-  int replacements_ = 0;
 };
 
 // Measures how late this host is now: how long a thread that asks to sleep 2 ms sleeps more than
