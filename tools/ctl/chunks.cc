@@ -149,7 +149,9 @@ void AddChunks(CLI::App& app, Context& context) {
 
   CLI::App* ls = sub->add_subcommand("ls", "Chunks in the order of the index");
   ls->add_option("-n,--namespace", flags->ns, "only of this namespace");
-  ls->add_option("--limit", flags->limit, "at most so many")->capture_default_str();
+  ls->add_option("--limit", flags->limit, "at most so many")
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str();
   CLI::Option* ls_match =
       ls->add_option("--match", flags->match,
                      "only those whose kept key matches this RE2 pattern, with --namespace");
