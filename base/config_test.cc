@@ -1,6 +1,7 @@
 #include "base/config.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/test_util.h"
 #include "gtest/gtest.h"
@@ -378,6 +379,15 @@ TEST_F(SecretFileTest, RefusesFilesThatOthersMayRead) {
                 StatusIs(StatusCode::kInvalidArgument, HasSubstr("chmod 600 " + path_)))
         << mode;
   }
+}
+
+// The daemons' user has the token; root's shell runs the command line tool.
+TEST_F(SecretFileTest, RootReadsWhatBelongsToAnother) {
+  if (geteuid() != 0) GTEST_SKIP() << "SKIPPED: not root";
+  WriteFile(path_, "0123456789abcdef", 0600);
+  ASSERT_EQ(chown(path_.c_str(), 12'345, 12'345), 0);
+  ASSERT_OK_AND_ASSIGN(const std::string secret, ReadSecretFile(path_, 16));
+  EXPECT_EQ(secret, "0123456789abcdef");
 }
 
 TEST_F(SecretFileTest, RefusesShortAndHugeSecretsWithoutShowingThem) {

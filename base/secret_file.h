@@ -10,7 +10,7 @@
 namespace cistern {
 
 // Reads a secret: InvalidArgument unless it is a regular file of mode 0600 or stricter, owned by
-// us, with at least `min_bytes`. A trailing newline is not part of it.
+// us (root takes anybody's), with at least `min_bytes`. A trailing newline is not part of it.
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path, size_t min_bytes);
 
 }  // namespace cistern
