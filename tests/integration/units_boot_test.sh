@@ -44,7 +44,7 @@ install_file 0644 deploy/systemd/cistern.tmpfiles etc/tmpfiles.d/cistern.conf
 head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' > "$work/root/etc/cistern/token"
 
 # --- what is tried inside: its output comes back in a file, and it switches the machine off ---
-cat > "$work/root/root/try" <<'TRY'
+cat > "$work/root/srv/try" <<'TRY'
 #!/bin/bash
 set -uo pipefail
 fail() { echo "FAILED: $*"; systemctl status --no-pager -n 40 cistern-master cistern-store; exit 1; }
@@ -59,10 +59,10 @@ await() {  # UNIT PROPERTY VALUE: within 20 s
 ctl() { cisternctl --master 127.0.0.1:7601 --data 127.0.0.1:7600 --token-file /etc/cistern/token "$@"; }
 came_back() {
   for ((i = 0; i < 100; ++i)); do
-    ctl get key /root/got > /root/got.log 2>&1 && cmp -s /root/chunk /root/got && return
+    ctl get key /srv/got > /srv/got.log 2>&1 && cmp -s /srv/chunk /srv/got && return
     sleep 0.1
   done
-  fail "$1: $(cat /root/got.log)"
+  fail "$1: $(cat /srv/got.log)"
 }
 
 chown -R cistern:cistern /etc/cistern && chmod 0600 /etc/cistern/token || fail "no user cistern"
@@ -78,8 +78,8 @@ for unit in master store; do
 done
 runuser -u nobody -- test -w /run/cistern/store/store.sock \
   || fail "allowed_uids lists nobody, who cannot reach the store's socket: $(ls -l /run/cistern/store)"
-head -c 100000 /dev/urandom > /root/chunk
-ctl put key /root/chunk > /root/put.log 2>&1 || fail "put: $(cat /root/put.log)"
+head -c 100000 /dev/urandom > /srv/chunk
+ctl put key /srv/chunk > /srv/put.log 2>&1 || fail "put: $(cat /srv/put.log)"
 came_back "no chunk after the put"
 
 # A restart and a kill keep what is committed; a kill is made good by systemd.
@@ -128,7 +128,7 @@ SuccessAction=poweroff-force
 FailureAction=poweroff-force
 [Service]
 Type=oneshot
-ExecStart=/bin/bash -c '/bin/bash /root/try > /root/said 2>&1'
+ExecStart=/bin/bash -c '/bin/bash /srv/try > /srv/said 2>&1'
 TimeoutStartSec=150s
 UNIT
 # Nothing else of this host's is started.
@@ -140,10 +140,10 @@ UNIT
 
 timeout 200 systemd-nspawn --quiet --register=no --keep-unit --directory="$work/root" --machine="$machine" \
   --private-network --boot systemd.unit=try.target > "$work/fs/boot" 2>&1 < /dev/null || true
-if [[ ! -e $work/root/root/said ]]; then
+if [[ ! -e $work/root/srv/said ]]; then
   # A host that cannot boot it says nothing of the units.
   tail -n 20 "$work/fs/boot"
   skip "systemd did not boot in a container here"
 fi
-cat "$work/root/root/said"
-[[ $(tail -n 1 "$work/root/root/said") == PASSED ]]
+cat "$work/root/srv/said"
+[[ $(tail -n 1 "$work/root/srv/said") == PASSED ]]
