@@ -7,9 +7,14 @@ namespace cistern::master {
 CoreDriver::CoreDriver(Options options, StateStore& state, Clock& clock)
     : clock_(clock), core_(std::move(options.core), state), removals_(options.max_removals) {}
 
+void CoreDriver::Enter() {
+  MutexLock next(turnstile_);
+  mutex_.Lock();
+}
+
 // The time is read under the lock: what waited for it is not held up by itself.
 CoreDriver::CoreLock::CoreLock(CoreDriver& driver)
-    : driver_((driver.mutex_.Lock(), driver)),
+    : driver_((driver.Enter(), driver)),
       begin_(driver.clock_.Mono()),
       measure_cpu_(CISTERN_FAULT("master.core.measure_cpu")) {
   if (measure_cpu_) cpu_ = ThreadCpuTime();

@@ -57,31 +57,38 @@ EntryIndex Index::Find(const KeyId& id, Shard shard) const {
   return FindHashed(HashOf(id, shard), id, shard);
 }
 
+// All tables' slots are asked for before the first is looked at, then all entries.
+void Index::FetchHashed(size_t n, const KeyId* ids, const Shard* shards, uint64_t* hashes) const {
+  for (size_t i = 0; i < n; ++i) {
+    hashes[i] = HashOf(ids[i], shards[i]);
+    const Table& table = TableOf(hashes[i]);
+    if (table.used > 0) {
+      __builtin_prefetch(&table.slots[HomeOf(TagOf(hashes[i]), table.capacity)]);
+    }
+  }
+  // The first slot with the right tag is almost always the right one.
+  for (size_t i = 0; i < n; ++i) {
+    const Table& table = TableOf(hashes[i]);
+    if (table.used == 0) continue;
+    const uint32_t tag = TagOf(hashes[i]);
+    uint32_t slot = HomeOf(tag, table.capacity);
+    while (table.slots[slot] != kEmpty && table.slots[slot] >> 32 != tag) {
+      if (++slot == table.capacity) slot = 0;
+    }
+    if (table.slots[slot] != kEmpty) Fetch(EntryIndex(EntryOf(table.slots[slot])));
+  }
+}
+
+void Index::FetchBatch(size_t n, const KeyId* ids, const Shard* shards) const {
+  uint64_t hashes[kFetchKeys];
+  FetchHashed(std::min(n, kFetchKeys), ids, shards, hashes);
+}
+
 void Index::FindBatch(size_t n, const KeyId* ids, const Shard* shards, EntryIndex* out) const {
-  constexpr size_t kGroup = 16;
-  uint64_t hashes[kGroup];
-  for (size_t begin = 0; begin < n; begin += kGroup) {
-    const size_t count = std::min(kGroup, n - begin);
-    for (size_t i = 0; i < count; ++i) {
-      hashes[i] = HashOf(ids[begin + i], shards[begin + i]);
-      const Table& table = TableOf(hashes[i]);
-      if (table.used > 0) {
-        __builtin_prefetch(&table.slots[HomeOf(TagOf(hashes[i]), table.capacity)]);
-      }
-    }
-    // The first slot with the right tag is almost always the right one: fetch its entry.
-    for (size_t i = 0; i < count; ++i) {
-      const Table& table = TableOf(hashes[i]);
-      if (table.used == 0) continue;
-      const uint32_t tag = TagOf(hashes[i]);
-      uint32_t slot = HomeOf(tag, table.capacity);
-      while (table.slots[slot] != kEmpty && table.slots[slot] >> 32 != tag) {
-        if (++slot == table.capacity) slot = 0;
-      }
-      if (table.slots[slot] != kEmpty) {
-        __builtin_prefetch(&at(EntryIndex(EntryOf(table.slots[slot]))), 1);
-      }
-    }
+  uint64_t hashes[kFetchKeys];
+  for (size_t begin = 0; begin < n; begin += kFetchKeys) {
+    const size_t count = std::min(kFetchKeys, n - begin);
+    FetchHashed(count, ids + begin, shards + begin, hashes);
     for (size_t i = 0; i < count; ++i) {
       out[begin + i] = FindHashed(hashes[i], ids[begin + i], shards[begin + i]);
     }
@@ -141,6 +148,7 @@ EntryIndex Index::NewEntry() {
   if (free_head_ != EntryIndex::kNone) {
     const EntryIndex e(free_head_);
     free_head_ = at(e).parent;
+    Fetch(EntryIndex(free_head_));  // the next one's
     return e;
   }
   if (entry_limit_ >= options_.max_entries) return EntryIndex(EntryIndex::kNone);

@@ -6,6 +6,13 @@
 
 namespace cistern::master {
 
+namespace {
+
+// Chunks of a lease that room is made for before they were found.
+constexpr size_t kMaxReserved = 8192;
+
+}  // namespace
+
 absl::Status LookupCall::Prepare() {
   return batch_.Parse(request_.ids(), request_.shard_first(), request_.shard_count());
 }
@@ -44,6 +51,7 @@ bool LookupCall::Step(MasterCore& core, MonoTime now) {
 void LookupCall::LookupSlice(PoolState& pool, size_t begin_key, size_t end_key, MonoTime now) {
   const size_t shards = batch_.shard_count();
   slice_.Find(pool, batch_, ns_, begin_key * shards, end_key * shards);
+  grant_ = pool.leases.Open(lease_);
   for (size_t key = begin_key; key < end_key; ++key) {
     const EntryIndex* entries = &slice_.entries[(key - begin_key) * shards];
     if (!LookupKey(pool, key, entries, now)) {
@@ -128,22 +136,26 @@ void LookupCall::PutTiers(PoolState&, size_t chunk, TierMask tiers) {
 void LookupCall::LeaseKey(PoolState& pool, const EntryIndex* entries, MonoTime now) {
   if (lease_.none()) {
     lease_ = pool.leases.Begin(now + absl::Milliseconds(lease_ms_), now);
-    lease_open_ = !lease_.none();
+    grant_ = pool.leases.Open(lease_);
+    lease_open_ = grant_.live();
+    leased_.reserve(std::min(batch_.chunks(), kMaxReserved));
   }
-  const uint32_t until = pool.leases.until_tick(lease_);
   const uint32_t now_tick = LeaseTable::TickOf(now);
   for (size_t s = 0; s < batch_.shard_count() && lease_open_; ++s) {
     IndexEntry& entry = pool.index.at(entries[s]);
     pool.index.ForEachReplica(entries[s], [&](const ReplicaSlot& slot) {
       if (pool.stores.Readable(slot)) {
-        lease_open_ = pool.leases.Charge(lease_, slot.store(), ExtentBytesFor(entry.length),
-                                         pool.LeaseLimit(slot.store()));
+        if (slot.store() != limit_store_) {
+          limit_store_ = slot.store();
+          limit_bytes_ = pool.LeaseLimit(limit_store_);
+        }
+        lease_open_ = grant_.Charge(limit_store_, ExtentBytesFor(entry.length), limit_bytes_);
       }
       return lease_open_;
     });
     if (!lease_open_) return;
-    entry.heat.AddLease(until, now_tick);
-    pool.leases.AddEntry(lease_, {entries[s], entry.replicas[0].version_low()});
+    entry.heat.AddLease(grant_.until_tick(), now_tick);
+    leased_.push_back({entries[s], entry.replicas[0].version_low()});
   }
   if (lease_open_) ++leased_keys_;
 }
@@ -154,6 +166,7 @@ void LookupCall::Finish(PoolState& pool) {
     reply_.set_lease_id(id.bytes.data(), id.bytes.size());
     reply_.set_lease_ms(lease_ms_);
     reply_.set_leased_keys(leased_keys_);
+    pool.leases.SetEntries(lease_, leased_);
   } else {
     pool.leases.Abandon(lease_);
     leased_keys_ = 0;

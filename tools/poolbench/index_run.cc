@@ -91,10 +91,13 @@ class IndexRun {
   absl::Status LockHolds();
   absl::Status Rebuild();
 
+  // Over one connection to each master.
   absl::StatusOr<admin::StatsReply> Stats() {
-    CISTERN_ASSIGN_OR_RETURN(const auto admin,
-                             ctl::AdminClient::Make(pool_->connection(), absl::Seconds(10)));
-    return admin->Stats();
+    if (admin_ == nullptr) {
+      CISTERN_ASSIGN_OR_RETURN(admin_,
+                               ctl::AdminClient::Make(pool_->connection(), absl::Seconds(10)));
+    }
+    return admin_->Stats();
   }
   // Until the master counts so many chunks and every store serves.
   absl::Status AwaitChunks(uint64_t chunks);
@@ -110,6 +113,7 @@ class IndexRun {
   std::unique_ptr<Client> client_;
   std::shared_ptr<Namespace> ns_;
   std::unique_ptr<PlayedStores> stores_;
+  std::unique_ptr<ctl::AdminClient> admin_;
   uint64_t empty_bytes_ = 0;
   std::vector<Figure> figures_;
 };
@@ -349,6 +353,7 @@ absl::Status IndexRun::Rebuild() {
   const uint64_t held = stores_->held();
   const MonoTime begin = env_.clock.Mono();
   CISTERN_RETURN_IF_ERROR(pool_->RestartMaster());
+  admin_ = nullptr;
   const MonoTime up = env_.clock.Mono();
   CISTERN_RETURN_IF_ERROR(stores_->Connect(pool_->connection().master));
   CISTERN_RETURN_IF_ERROR(AwaitChunks(held));
