@@ -89,8 +89,8 @@ class LookupCall {
   bool Start(PoolState& pool, MonoTime now);
   void LookupSlice(PoolState& pool, size_t begin_key, size_t end_key, MonoTime now);
   // Is the key there with all its shards? Writes their columns.
-  bool LookupKey(PoolState& pool, size_t key, const EntryIndex* entries, MonoTime now);
-  bool LookupChunk(PoolState& pool, size_t chunk, EntryIndex entry, MonoTime now);
+  bool LookupKey(PoolState& pool, size_t key, const EntryIndex* entries);
+  bool LookupChunk(PoolState& pool, size_t chunk, EntryIndex entry);
   void PutSecondColumn(size_t chunk, StoreIndex store);
   void PutTiers(PoolState& pool, size_t chunk, TierMask tiers);
   void LeaseKey(PoolState& pool, const EntryIndex* entries, MonoTime now);
@@ -110,7 +110,9 @@ class LookupCall {
   bool lease_open_ = false;  // the share has allowed everything so far
   uint32_t lease_ms_ = 0;
   LeaseTable::Handle lease_;
-  LeaseTable::Grant grant_;  // of this slice
+  LeaseTable::Grant grant_;  // of this slice, as the next two
+  uint32_t now_tick_ = 0;
+  char* stores_ = nullptr;  // the reply's column
   std::vector<LeasedEntry> leased_;
   StoreIndex limit_store_{StoreIndex::kNone};  // whose share was worked out last
   uint64_t limit_bytes_ = 0;

@@ -57,8 +57,7 @@ EntryIndex Index::Find(const KeyId& id, Shard shard) const {
   return FindHashed(HashOf(id, shard), id, shard);
 }
 
-// All tables' slots are asked for before the first is looked at, then all entries.
-void Index::FetchHashed(size_t n, const KeyId* ids, const Shard* shards, uint64_t* hashes) const {
+void Index::FetchSlots(size_t n, const KeyId* ids, const Shard* shards, uint64_t* hashes) const {
   for (size_t i = 0; i < n; ++i) {
     hashes[i] = HashOf(ids[i], shards[i]);
     const Table& table = TableOf(hashes[i]);
@@ -66,7 +65,10 @@ void Index::FetchHashed(size_t n, const KeyId* ids, const Shard* shards, uint64_
       __builtin_prefetch(&table.slots[HomeOf(TagOf(hashes[i]), table.capacity)]);
     }
   }
-  // The first slot with the right tag is almost always the right one.
+}
+
+// The first slot with the right tag is almost always the right one.
+void Index::FetchEntries(size_t n, const uint64_t* hashes) const {
   for (size_t i = 0; i < n; ++i) {
     const Table& table = TableOf(hashes[i]);
     if (table.used == 0) continue;
@@ -81,16 +83,27 @@ void Index::FetchHashed(size_t n, const KeyId* ids, const Shard* shards, uint64_
 
 void Index::FetchBatch(size_t n, const KeyId* ids, const Shard* shards) const {
   uint64_t hashes[kFetchKeys];
-  FetchHashed(std::min(n, kFetchKeys), ids, shards, hashes);
+  n = std::min(n, kFetchKeys);
+  FetchSlots(n, ids, shards, hashes);
+  FetchEntries(n, hashes);
 }
 
+// Three groups are under way at a time: the slots of one are asked for while the entries of the one
+// before come, and the one before that is looked at.
 void Index::FindBatch(size_t n, const KeyId* ids, const Shard* shards, EntryIndex* out) const {
-  uint64_t hashes[kFetchKeys];
-  for (size_t begin = 0; begin < n; begin += kFetchKeys) {
-    const size_t count = std::min(kFetchKeys, n - begin);
-    FetchHashed(count, ids + begin, shards + begin, hashes);
-    for (size_t i = 0; i < count; ++i) {
-      out[begin + i] = FindHashed(hashes[i], ids[begin + i], shards[begin + i]);
+  uint64_t hashes[3][kFetchKeys];
+  const size_t groups = (n + kFetchKeys - 1) / kFetchKeys;
+  const auto size_of = [n](size_t group) { return std::min(kFetchKeys, n - group * kFetchKeys); };
+  for (size_t step = 0; step < groups + 2; ++step) {
+    if (step < groups) {
+      const size_t begin = step * kFetchKeys;
+      FetchSlots(size_of(step), ids + begin, shards + begin, hashes[step % 3]);
+    }
+    if (step >= 1 && step - 1 < groups) FetchEntries(size_of(step - 1), hashes[(step - 1) % 3]);
+    if (step < 2) continue;
+    const size_t begin = (step - 2) * kFetchKeys;
+    for (size_t i = 0; i < size_of(step - 2); ++i) {
+      out[begin + i] = FindHashed(hashes[(step - 2) % 3][i], ids[begin + i], shards[begin + i]);
     }
   }
 }

@@ -32,6 +32,8 @@ constexpr uint64_t kHotChains = 10;
 constexpr absl::Duration kLease = absl::Seconds(1);
 constexpr absl::Duration kPoll = absl::Milliseconds(10);
 constexpr absl::Duration kPatience = absl::Seconds(120);
+constexpr absl::Duration kControl = absl::Seconds(5);
+constexpr absl::Duration kSettle = absl::Seconds(4);
 constexpr char kNamespace[] = "poolbench-index";
 constexpr char kFingerprint[] = "poolbench";
 
@@ -115,6 +117,7 @@ class IndexRun {
   std::unique_ptr<PlayedStores> stores_;
   std::unique_ptr<ctl::AdminClient> admin_;
   uint64_t empty_bytes_ = 0;
+  uint64_t control_ = 1;
   std::vector<Figure> figures_;
 };
 
@@ -178,6 +181,8 @@ absl::Status IndexRun::Fill() {
   const auto chunks = static_cast<double>(Chunks());
   const double seconds = absl::ToDoubleSeconds(env_.clock.Mono() - begin);
   CISTERN_ASSIGN_OR_RETURN(const double cpu, CpuSeconds(master_pid()));
+  // What the records were received in is given back within seconds.
+  env_.clock.SleepFor(kSettle);
   CISTERN_ASSIGN_OR_RETURN(const uint64_t full_bytes, ResidentBytes(master_pid()));
   CISTERN_ASSIGN_OR_RETURN(const admin::StatsReply stats, Stats());
   Add("stores", static_cast<double>(options_.index_stores), "count");
@@ -343,6 +348,20 @@ absl::Status IndexRun::LockHolds() {
   Add("lock held longest, the holder's own time",
       static_cast<double>(pool.longest_lock_hold_cpu_ns()) / 1e3, "us");
   Add("lock held for more than 262 us on the wall clock", static_cast<double>(long_holds), "count");
+  // What that clock shows of a thread that waits for nothing, not even for memory: the kernel's and
+  // the host's work is on it too.
+  const MonoTime end = env_.clock.Mono() + kControl;
+  absl::Duration longest, sum;
+  uint64_t pieces = 0;
+  for (; env_.clock.Mono() < end; ++pieces) {
+    const absl::Duration begin = ThreadCpuTime();
+    for (int i = 0; i < 30'000; ++i) control_ = replay::Mix64(control_);
+    const absl::Duration took = ThreadCpuTime() - begin;
+    longest = std::max(longest, took);
+    sum += took;
+  }
+  Add("of the same arithmetic again and again: mean", Us(sum) / static_cast<double>(pieces), "us");
+  Add("of the same arithmetic again and again: longest", Us(longest), "us");
   return absl::OkStatus();
 }
 
