@@ -13,6 +13,10 @@
 namespace cistern::master {
 namespace {
 
+// Records that one step applies: each costs a few times what a key of a lookup does, and a lookup
+// may be waiting.
+constexpr size_t kSliceRecords = kSliceKeys / 2;
+
 // The packed columns of a Delta or a snapshot page.
 struct RecordColumns {
   KeyColumn ids;
@@ -209,7 +213,7 @@ absl::Status SessionCore::OnDelta(PoolState& pool, Store& store, const wire::Del
     return absl::AbortedError(absl::StrCat("session: record ", next_seq_, " is missing, got ",
                                            delta.seq_first(), ": reconnect and resume"));
   }
-  const size_t end = std::min<size_t>(n, *next + kSliceKeys);
+  const size_t end = std::min<size_t>(n, *next + kSliceRecords);
   CISTERN_RETURN_IF_ERROR(ApplySlice(pool, store, delta, *next, end, /*snapshot=*/false, now));
   *next = end;
   store.next_seq = next_seq_;
@@ -247,7 +251,7 @@ absl::Status SessionCore::OnSnapshotPage(PoolState& pool, Store& store,
   if (*next == 0) {
     CISTERN_RETURN_IF_ERROR(AddNamespaces(pool, page.records().new_namespaces()));
   }
-  const size_t end = std::min<size_t>(n, *next + kSliceKeys);
+  const size_t end = std::min<size_t>(n, *next + kSliceRecords);
   CISTERN_RETURN_IF_ERROR(
       ApplySlice(pool, store, page.records(), *next, end, /*snapshot=*/true, now));
   *next = end;

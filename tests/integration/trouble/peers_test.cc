@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <random>
 #include <thread>
@@ -272,6 +273,50 @@ class Socket {
   bool good_ = false;
 };
 
+// Connection after connection until `stop`, some of which stay open for a while.
+void TalkNonsense(const Target& target, std::mt19937_64& random, const std::atomic<bool>& stop,
+                  const std::function<void(bool connected)>& spoken) {
+  std::vector<std::unique_ptr<Socket>> open;  // slow drips and halves
+  const auto noise = [&random](size_t bytes) {
+    std::string out(bytes, '\0');
+    for (char& c : out) c = static_cast<char>(random());
+    return out;
+  };
+  const std::string hello = transport::RawFrame(FrameType::kHello, 0, noise(100), "");
+  while (!stop) {
+    auto socket = std::make_unique<Socket>(target);
+    const bool connected = socket->good();
+    switch (random() % 6) {
+      case 0:
+        socket->Send(noise(1 + random() % 5'000));
+        break;
+      case 1:  // half a frame, and silence
+        socket->Send(hello.substr(0, random() % hello.size()));
+        open.push_back(std::move(socket));
+        break;
+      case 2: {  // the largest lengths there are
+        std::string frame = hello;
+        std::memset(frame.data() + 16, 0xFF, 16);
+        socket->Send(frame);
+        break;
+      }
+      case 3:
+        socket->Send(hello + noise(random() % 300));
+        break;
+      case 4:
+        socket->Send("GET / HTTP/1.1\r\n\r\n");
+        break;
+      case 5:  // HTTP/2's preface, then noise in its frames
+        socket->Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + noise(200));
+        break;
+    }
+    for (const auto& slow : open) slow->Send(noise(1));
+    if (open.size() > 50) open.erase(open.begin(), open.begin() + 25);
+    spoken(connected);
+    Clock::Real().SleepFor(absl::Milliseconds(1));
+  }
+}
+
 TEST_F(PeersTest, NonsenseOnEveryPortHarmsNobody) {
   constexpr uint64_t kSeed = 20'260'301;
   SCOPED_TRACE(kSeed);
@@ -300,45 +345,10 @@ TEST_F(PeersTest, NonsenseOnEveryPortHarmsNobody) {
   for (size_t t = 0; t < targets.size(); ++t) {
     talkers.emplace_back([&, t] {
       std::mt19937_64 random(kSeed + t);
-      std::vector<std::unique_ptr<Socket>> open;  // slow drips and halves
-      const auto noise = [&random](size_t bytes) {
-        std::string out(bytes, '\0');
-        for (char& c : out) c = static_cast<char>(random());
-        return out;
-      };
-      const std::string hello = transport::RawFrame(FrameType::kHello, 0, noise(100), "");
-      while (!stop) {
-        auto socket = std::make_unique<Socket>(targets[t]);
-        if (socket->good()) ++heard[t];
-        switch (random() % 6) {
-          case 0:
-            socket->Send(noise(1 + random() % 5'000));
-            break;
-          case 1:  // half a frame, and silence
-            socket->Send(hello.substr(0, random() % hello.size()));
-            open.push_back(std::move(socket));
-            break;
-          case 2: {  // the largest lengths there are
-            std::string frame = hello;
-            std::memset(frame.data() + 16, 0xFF, 16);
-            socket->Send(frame);
-            break;
-          }
-          case 3:
-            socket->Send(hello + noise(random() % 300));
-            break;
-          case 4:
-            socket->Send("GET / HTTP/1.1\r\n\r\n");
-            break;
-          case 5:  // HTTP/2's preface, then noise in its frames
-            socket->Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + noise(200));
-            break;
-        }
-        for (const auto& slow : open) slow->Send(noise(1));
-        if (open.size() > 50) open.erase(open.begin(), open.begin() + 25);
+      TalkNonsense(targets[t], random, stop, [&](bool connected) {
+        heard[t] += connected ? 1 : 0;
         ++spoken;
-        Clock::Real().SleepFor(absl::Milliseconds(1));
-      }
+      });
     });
   }
   // Until there was much of it, and for a while at least.
