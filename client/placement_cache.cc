@@ -1,8 +1,9 @@
 #include "client/placement_cache.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 
 #include "base/status.h"
 
@@ -10,16 +11,11 @@ namespace cistern {
 
 // All zero = empty: `expires` of a live entry is at least 1.
 struct PlacementCache::Entry {
-  KeyId id;
-  uint16_t shard;
+  uint64_t tag;
   uint16_t stores[2];
-  uint16_t unused;
   uint32_t expires;  // ticks of 100 ms since the cache was made
-  uint32_t unused2;
 
-  bool Is(const ChunkName& name) const {
-    return expires != 0 && id == name.id && shard == name.shard.value;
-  }
+  bool Is(uint64_t wanted) const { return tag == wanted && expires != 0; }
 };
 
 namespace {
@@ -41,23 +37,26 @@ PlacementCache::PlacementCache(const Options& options)
       clock_(*options.clock),
       start_(options.clock->Mono()),
       set_count_(SetCount(options.capacity, kWays)),
-      // Zero pages that nobody touches cost nothing.
-      entries_(static_cast<Entry*>(std::calloc(set_count_ * kWays, sizeof(Entry)))) {
-  static_assert(sizeof(Entry) == 32);
-  CISTERN_CHECK(entries_ != nullptr);
+      // Zero pages, so that sets lie in lines; those that nobody touches cost nothing.
+      entries_(static_cast<Entry*>(mmap(nullptr, set_count_ * kWays * sizeof(Entry),
+                                        PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
+  static_assert(sizeof(Entry) == 16);
+  CISTERN_CHECK(entries_ != MAP_FAILED);
 }
 
-PlacementCache::~PlacementCache() { std::free(entries_); }
+PlacementCache::~PlacementCache() { munmap(entries_, set_count_ * kWays * sizeof(Entry)); }
 
-PlacementCache::Entry* PlacementCache::Fetch(const ChunkName& name) const {
+PlacementCache::Place PlacementCache::Fetch(const ChunkName& name) const {
   const uint64_t h = Fold(name.id.word(0) ^ seed_, name.id.word(1) ^ 0x9E3779B97F4A7C15u);
-  const size_t set = Fold(h ^ name.shard.value, seed_ | 0xD6E8FEB86659FD93u) & (set_count_ - 1);
-  Entry* const ways = entries_ + set * kWays;
+  // The set by some bits, the entry in it by all.
+  const uint64_t tag = Fold(h ^ name.shard.value, seed_ | 0xD6E8FEB86659FD93u);
+  Entry* const ways = entries_ + (tag & (set_count_ - 1)) * kWays;
   constexpr size_t kLine = 64;
   for (size_t line = 0; line < kWays * sizeof(Entry); line += kLine) {
-    __builtin_prefetch(reinterpret_cast<const char*>(ways) + line);
+    __builtin_prefetch(reinterpret_cast<const char*>(ways) + line, 1);
   }
-  return ways;
+  return {ways, tag};
 }
 
 uint32_t PlacementCache::Tick(absl::Duration ahead) const {
@@ -66,11 +65,11 @@ uint32_t PlacementCache::Tick(absl::Duration ahead) const {
   return static_cast<uint32_t>(std::clamp<int64_t>(ms / 100 + 1, 1, UINT32_MAX));
 }
 
-void PlacementCache::PutInSet(const ChunkName& name, const Placement& placement, uint32_t now,
-                              uint32_t expires, Entry* ways) {
-  Entry* chosen = ways;
-  for (Entry* e = ways; e != ways + kWays; ++e) {
-    if (e->Is(name)) {
+void PlacementCache::PutInSet(const Place& place, const Placement& placement, uint32_t now,
+                              uint32_t expires) {
+  Entry* chosen = place.ways;
+  for (Entry* e = place.ways; e != place.ways + kWays; ++e) {
+    if (e->Is(place.tag)) {
       // A longer lease that was learned earlier is no less true.
       if (e->expires > now) expires = std::max(expires, e->expires);
       chosen = e;
@@ -78,8 +77,7 @@ void PlacementCache::PutInSet(const ChunkName& name, const Placement& placement,
     }
     if (e->expires < chosen->expires) chosen = e;
   }
-  *chosen = {name.id, name.shard.value, {placement.stores[0].value, placement.stores[1].value},
-             0,       expires,          0};
+  *chosen = {place.tag, {placement.stores[0].value, placement.stores[1].value}, expires};
 }
 
 PlacementCache::Writer::Writer(PlacementCache* cache, absl::Duration lifetime)
@@ -88,12 +86,8 @@ PlacementCache::Writer::Writer(PlacementCache* cache, absl::Duration lifetime)
       expires_(cache->Tick(std::min(lifetime, absl::Hours(24)))) {}
 
 void PlacementCache::Writer::Flush() {
-  Entry* sets[kBatch];
-  for (size_t i = 0; i < used_; ++i) sets[i] = cache_.Fetch(names_[i]);
   MutexLock lock(cache_.mutex_);
-  for (size_t i = 0; i < used_; ++i) {
-    cache_.PutInSet(names_[i], placements_[i], now_, expires_, sets[i]);
-  }
+  for (size_t i = 0; i < used_; ++i) cache_.PutInSet(places_[i], placements_[i], now_, expires_);
   used_ = 0;
 }
 
@@ -102,12 +96,12 @@ void PlacementCache::Get(absl::Span<const ChunkName> names, std::vector<Placemen
   const uint32_t now = Tick(absl::ZeroDuration());
   for (size_t first = 0; first < names.size(); first += kBatch) {
     const size_t n = std::min(kBatch, names.size() - first);
-    const Entry* sets[kBatch];
-    for (size_t i = 0; i < n; ++i) sets[i] = Fetch(names[first + i]);
+    Place places[kBatch];
+    for (size_t i = 0; i < n; ++i) places[i] = Fetch(names[first + i]);
     MutexLock lock(mutex_);
     for (size_t i = 0; i < n; ++i) {
-      for (const Entry* e = sets[i]; e != sets[i] + kWays; ++e) {
-        if (!e->Is(names[first + i])) continue;
+      for (const Entry* e = places[i].ways; e != places[i].ways + kWays; ++e) {
+        if (!e->Is(places[i].tag)) continue;
         if (e->expires > now) {
           (*out)[first + i] = {{LocalStore(e->stores[0]), LocalStore(e->stores[1])}};
         }
@@ -118,10 +112,10 @@ void PlacementCache::Get(absl::Span<const ChunkName> names, std::vector<Placemen
 }
 
 void PlacementCache::Drop(const ChunkName& name) {
-  Entry* const ways = Fetch(name);
+  const Place place = Fetch(name);
   MutexLock lock(mutex_);
-  for (Entry* e = ways; e != ways + kWays; ++e) {
-    if (e->Is(name)) *e = Entry{};
+  for (Entry* e = place.ways; e != place.ways + kWays; ++e) {
+    if (e->Is(place.tag)) *e = Entry{};
   }
 }
 

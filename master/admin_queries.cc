@@ -237,17 +237,19 @@ MasterCore::Evicted MasterCore::EvictSlice(NamespaceIndex ns, uint64_t max_bytes
   if (ns.none()) {
     // Some of the oldest of the store that has the oldest; then the caller comes again.
     std::vector<StoreIndex> skip;
+    bool more = false;
     while (Store* store = OldestStore(*pool_, now, skip)) {
       const TierState& dram = store->dram();
       const uint64_t chunks = dram.evicting_chunks;
-      const uint64_t some =
-          std::min(max_bytes, 64 * std::max(dram.mean_chunk_bytes(), uint64_t{1}));
-      evicted.bytes = EvictBytes(*pool_, *store, kDram, some, wire::CAUSE_EVICT_ADMIN, now);
+      const uint64_t bytes = dram.evicting_bytes;
+      uint64_t some = std::min(max_bytes, 64 * std::max(dram.mean_chunk_bytes(), uint64_t{1}));
+      more = EvictBytes(*pool_, *store, kDram, &some, wire::CAUSE_EVICT_ADMIN, now).more;
       evicted.chunks = dram.evicting_chunks - chunks;
-      if (evicted.chunks > 0) break;
+      evicted.bytes = dram.evicting_bytes - bytes;
+      if (evicted.chunks > 0 || more) break;
       skip.push_back(store->index);
     }
-    *page = evicted.chunks > 0 ? 1 : 0;
+    *page = evicted.chunks > 0 || more ? 1 : 0;
     return evicted;
   }
   std::vector<std::vector<Victim>> victims(pool_->stores.all().size());

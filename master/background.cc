@@ -21,15 +21,18 @@ void FinishSweep(PoolState& pool, Store& store, SweepJob::Kind kind) {
   pool.stores.TouchDirectory();
 }
 
-void SweepEntry(PoolState& pool, Store& store, SweepJob::Kind kind, EntryIndex entry) {
-  if (!pool.index.InUse(entry)) return;
+// True when it had to be dropped.
+bool SweepEntry(PoolState& pool, Store& store, SweepJob::Kind kind, EntryIndex entry) {
+  if (!pool.index.InUse(entry)) return false;
   ReplicaSlot* slot = pool.index.FindReplica(entry, store.index);
-  if (slot == nullptr) return;
+  if (slot == nullptr) return false;
   if (kind == SweepJob::Kind::kAlignParity) {
     slot->set_parity(store.parity);
-  } else if (kind == SweepJob::Kind::kForget || slot->parity() != store.parity) {
-    DropReplica(pool, store, entry, wire::CAUSE_NONE);
+    return false;
   }
+  if (kind != SweepJob::Kind::kForget && slot->parity() == store.parity) return false;
+  DropReplica(pool, store, entry, wire::CAUSE_NONE);
+  return true;
 }
 
 StoreState StateBySilence(const PoolState& pool, const Store& store, MonoTime now) {
@@ -47,14 +50,27 @@ bool SweepSlice(PoolState& pool, uint32_t entries) {
   Store& store = *pool.stores.at(job.store);
   const uint32_t limit = pool.index.entry_limit();
   const uint32_t end = limit - job.next_entry < entries ? limit : job.next_entry + entries;
-  for (; job.next_entry < end; ++job.next_entry) {
-    SweepEntry(pool, store, job.kind, EntryIndex(job.next_entry));
+  uint32_t dropped = 0;
+  for (; job.next_entry < end && dropped < kSliceKeys; ++job.next_entry) {
+    dropped += SweepEntry(pool, store, job.kind, EntryIndex(job.next_entry)) ? 1 : 0;
   }
-  if (end == limit) {
+  if (job.next_entry == limit) {
     FinishSweep(pool, store, job.kind);
     pool.sweeps.pop_front();
   }
   return !pool.sweeps.empty();
+}
+
+bool RestoreKept(PoolState& pool, MonoTime now) {
+  for (uint32_t looks = 0; looks < kSliceKeys && !pool.kept.empty();) {
+    KeptVictims& kept = pool.kept.front();
+    Store& store = *pool.stores.at(kept.store);
+    for (; looks < kSliceKeys && kept.next < kept.victims.size(); ++kept.next, ++looks) {
+      RestoreVictim(pool, store, kept.victims[kept.next], now);
+    }
+    if (kept.next == kept.victims.size()) pool.kept.pop_front();
+  }
+  return !pool.kept.empty();
 }
 
 bool DropReleased(PoolState& pool, ReleasedLease& lease, MonoTime now) {

@@ -11,8 +11,12 @@ namespace cistern::master {
 struct PoolState;
 struct ReleasedLease;
 
-// Looks at `entries` more entries of the first sweep in the queue. True when sweeps are left.
+// Looks at `entries` more entries of the first sweep in the queue, fewer where many have to go.
+// True when sweeps are left.
 bool SweepSlice(PoolState& pool, uint32_t entries);
+
+// Takes back kSliceKeys more of the victims of sessions that have ended. True when some are left.
+bool RestoreKept(PoolState& pool, MonoTime now);
 
 // Takes the lease off its next kSliceKeys entries. True when it is off all of them.
 bool DropReleased(PoolState& pool, ReleasedLease& lease, MonoTime now);

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -88,8 +89,8 @@ class LookupCall {
   bool Start(PoolState& pool, MonoTime now);
   void LookupSlice(PoolState& pool, size_t begin_key, size_t end_key, MonoTime now);
   // Is the key there with all its shards? Writes their columns.
-  bool LookupKey(PoolState& pool, size_t key, const EntryIndex* entries, MonoTime now);
-  bool LookupChunk(PoolState& pool, size_t chunk, EntryIndex entry, MonoTime now);
+  bool LookupKey(PoolState& pool, size_t key, const EntryIndex* entries);
+  bool LookupChunk(PoolState& pool, size_t chunk, EntryIndex entry);
   void PutSecondColumn(size_t chunk, StoreIndex store);
   void PutTiers(PoolState& pool, size_t chunk, TierMask tiers);
   void LeaseKey(PoolState& pool, const EntryIndex* entries, MonoTime now);
@@ -109,6 +110,12 @@ class LookupCall {
   bool lease_open_ = false;  // the share has allowed everything so far
   uint32_t lease_ms_ = 0;
   LeaseTable::Handle lease_;
+  LeaseTable::Grant grant_;  // of this slice, as the next two
+  uint32_t now_tick_ = 0;
+  char* stores_ = nullptr;  // the reply's column
+  std::vector<LeasedEntry> leased_;
+  StoreIndex limit_store_{StoreIndex::kNone};  // whose share was worked out last
+  uint64_t limit_bytes_ = 0;
 };
 
 // Which keys are there. Takes no lease and is no read.
@@ -132,7 +139,8 @@ class ExistsCall {
 };
 
 // Lookup that also says where what is absent shall go. In two passes over the batch: what is there,
-// then a place for each chunk that is not. May queue Evict commands to the chosen stores.
+// then a place for each chunk that is not. May queue Evict commands to the chosen stores, in steps
+// of their own where there is much to look at.
 class PlaceCall {
  public:
   PlaceCall(const wire::PlaceRequest& request, wire::PlaceReply* reply)
@@ -149,8 +157,13 @@ class PlaceCall {
   bool StayInStore(PoolState& pool, size_t chunk, EntryIndex entry, MonoTime now);
   void Decide(PoolState& pool, MonoTime now);
   void AssignSlice(PoolState& pool, MonoTime now);
-  void Assign(PoolState& pool, size_t chunk, MonoTime now);
-  StoreIndex NextStore(PoolState& pool, uint64_t bytes, MonoTime now);
+  // False: not yet, the chosen store is making room; again in the next step.
+  bool Assign(PoolState& pool, size_t chunk, MonoTime now);
+  std::optional<StoreIndex> NextStore(PoolState& pool, uint64_t bytes, MonoTime now);
+  // Has the run's store make room for `bytes`. Nothing: not known yet, again in the next step.
+  std::optional<bool> MakeRoom(PoolState& pool, PlacementRun& run, uint64_t bytes, MonoTime now);
+  // A step of bringing the chosen stores to their watermark. True when that is done.
+  bool EvictStep(PoolState& pool, MonoTime now);
   StoreIndex RoomiestStore(PoolState& pool, uint64_t bytes);
   void Refuse(PoolState& pool, size_t chunk, PlaceRefusal reason, std::string_view why);
   void Finish(PoolState& pool, MonoTime now);
@@ -171,6 +184,9 @@ class PlaceCall {
   bool decided_ = false;
   size_t next_find_ = 0;
   size_t next_assign_ = 0;
+  size_t next_evict_ = 0;   // of runs_, then staying_
+  bool evicts_ = false;     // a slice was assigned, and its stores were not looked at yet
+  bool made_room_ = false;  // in this step
   uint64_t present_ = 0;
   StoreIndex ancestor_{StoreIndex::kNone};
   bool run_open_ = true;  // no chunk was absent so far

@@ -27,7 +27,8 @@ class SessionOutput {
 };
 
 // Promise: the core is only touched under the lock, and nothing else happens under it: batches are
-// worked off in slices with the lock free between them, messages and answers go out after it.
+// worked off in slices with the lock free between them, messages and answers go out after it. Who
+// waits for the lock has it after the slice that runs, and not after the batch.
 // Role: the frame, session and admin services and the ticker share one. Thread-safe. Owns the core
 // and the removals that wait; borrows the rest.
 class CoreDriver {
@@ -78,6 +79,11 @@ class CoreDriver {
   void Close();
 
  private:
+  // A mutex alone may be had again by the thread that has just let it go, slice after slice, before
+  // one that sleeps for it has woken up. So whoever is next holds the turnstile until it has the
+  // lock.
+  void Enter() ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex_);
+
   // Holds the lock, and notes for how long.
   class ABSL_SCOPED_LOCKABLE CoreLock {
    public:
@@ -111,6 +117,7 @@ class CoreDriver {
   Clock& clock_;
   SessionOutput* output_ = nullptr;
 
+  Mutex turnstile_;
   Mutex mutex_;
   HoldTimes hold_times_ ABSL_GUARDED_BY(mutex_);
   MasterCore core_ ABSL_GUARDED_BY(mutex_);

@@ -7,8 +7,10 @@
 
 #include "base/clock.h"
 #include "base/columns.h"
+#include "base/fault.h"
 #include "base/key_hash.h"
 #include "master/daemon_fixture_grpc.h"
+#include "proto/admin.grpc.pb.h"
 
 namespace cistern::master {
 namespace {
@@ -50,6 +52,29 @@ TEST_F(DaemonTest, ReportedChunksAreFoundWhereTheyAre) {
   EXPECT_EQ(StoreOf(found->stores(), 60), StoreIndex::kNone);
   // Every record is acknowledged in the end.
   EXPECT_TRUE(Eventually([&] { return store->acked() == 60; }));
+}
+
+// What the stores send waits for the core somewhere else than on the threads that answer on the
+// port, however many of them send.
+TEST_F(DaemonTest, AdminIsAnsweredWhileTheStoresMessagesWait) {
+  constexpr int kStores = 8;
+  MustStart();
+  auto client = BoundClient();
+  std::vector<std::unique_ptr<ScriptedStore>> stores;
+  for (int i = 0; i < kStores; ++i) stores.push_back(ConnectedStore(static_cast<char>('a' + i)));
+  ASSERT_TRUE(ArmFault("master.session.applied:delay=6s:0").ok());
+  for (int i = 0; i < kStores; ++i) stores[static_cast<size_t>(i)]->Commit(0, Ids(i, 1), kChunk);
+  ASSERT_TRUE(Eventually([] { return FaultActions("master.session.applied") > 0; }));
+  Clock::Real().SleepFor(absl::Milliseconds(300));  // the others have come too
+  const auto stub = admin::Admin::NewStub(grpc::CreateChannel(
+      "127.0.0.1:" + std::to_string(daemon_->grpc_port()), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(Clock::Real().Wall() + absl::Seconds(5)));
+  admin::VersionReply version;
+  const grpc::Status answered = stub->Version(&context, admin::VersionRequest(), &version);
+  EXPECT_TRUE(answered.ok()) << answered.error_message();
+  DisarmFaults();
+  EXPECT_TRUE(Eventually([&] { return client->Present(Ids(0, kStores)) == kStores; }));
 }
 
 TEST_F(DaemonTest, PlacedChunkIsInProgressForOthersAndPresentOnceReported) {

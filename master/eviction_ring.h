@@ -37,17 +37,28 @@ class EvictionRing {
   // Precondition: not empty.
   Item Oldest() const;
   Item PopOldest();
+  // Calls fn(entry) for the oldest, `n` of them or a few less: what is popped next.
+  template <typename Fn>
+  void ForOldest(uint32_t n, Fn fn) const {
+    if (pages_.empty()) return;
+    const Page& page = *pages_.front();
+    const uint32_t end = std::min<uint32_t>(page.end, page.begin + n);
+    for (uint32_t i = page.begin; i < end; ++i) fn(EntryIndex(page.entries[i]));
+  }
 
   // Works through one page: keeps the items for which live(Item) holds and joins pages that have
   // become small. Call it now and then while most items are stale; each call goes on where the last
   // one stopped.
-  template <typename Live>
-  void CompactStep(Live live) {
+  // Calls fetch(entry) some items ahead of live.
+  template <typename Live, typename Fetch>
+  void CompactStep(Live live, Fetch fetch) {
+    constexpr uint32_t kAhead = 16;
     if (pages_.empty()) return;
     if (compact_at_ >= pages_.size()) compact_at_ = 0;
     Page& page = *pages_[compact_at_];
     uint32_t kept = page.begin;
     for (uint32_t i = page.begin; i < page.end; ++i) {
+      if (i + kAhead < page.end) fetch(EntryIndex(page.entries[i + kAhead]));
       const Item item = ItemAt(page, i);
       if (live(item)) Put(page, kept++, item);
     }

@@ -66,7 +66,8 @@ TEST(EvictionRingTest, CompactionKeepsTheLiveOnesInOrder) {
   EvictionRing ring;
   for (uint32_t i = 0; i < 10'000; ++i) ring.PushYoung(EntryIndex(i), 0, At(i));
   const auto live = [](const EvictionRing::Item& item) { return item.entry.value % 10 == 3; };
-  for (int step = 0; step < 40; ++step) ring.CompactStep(live);
+  const auto fetch = [](EntryIndex) {};
+  for (int step = 0; step < 40; ++step) ring.CompactStep(live, fetch);
   EXPECT_EQ(ring.size(), 1000u);
   EXPECT_LE(ring.memory_bytes(), 3u * 4096) << "1,000 items fit two pages";
   for (uint32_t i = 3; i < 10'000; i += 10) ASSERT_EQ(ring.PopOldest().entry.value, i);
@@ -77,7 +78,7 @@ TEST(EvictionRingTest, CompactionOfNothingButStaleItemsEmptiesIt) {
   EvictionRing ring;
   for (uint32_t i = 0; i < 2000; ++i) ring.PushYoung(EntryIndex(i), 0, At(i));
   for (int step = 0; step < 4; ++step) {
-    ring.CompactStep([](const EvictionRing::Item&) { return false; });
+    ring.CompactStep([](const EvictionRing::Item&) { return false; }, [](EntryIndex) {});
   }
   EXPECT_TRUE(ring.empty());
   EXPECT_EQ(ring.memory_bytes(), 0u);

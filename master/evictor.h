@@ -24,15 +24,30 @@ struct Victim {
   TierMask tiers = 0;
 };
 
-// At most this many victims a call, so that the lock is not held for long: the caller comes back.
+// At most this many victims a call, and looks for them, so that the lock is not held for long: the
+// caller comes back.
 inline constexpr uint32_t kMaxVictims = 128;
+inline constexpr uint32_t kMaxLooks = 512;
 
-// Takes the oldest of a tier's ring that may go, until they make up `bytes` and `chunks` or
-// kMaxVictims. Touched ones (the bit is then cleared), leased and pinned ones go back to the young
-// end. After 4 x (chunks to evict) + 1,024 looks touched ones are taken too; after as many again
-// the rest is left to a later call. The victims are marked as being evicted and counted so.
-std::vector<Victim> SelectVictims(Index& index, TierState& tier, StoreIndex store, TierMask mask,
-                                  uint64_t bytes, uint64_t chunks, MonoTime now);
+// What one call did of a hunt: the search for victims in a tier, of which there may be many calls.
+//
+// It takes the oldest of the tier's ring that may go until there are enough. Touched ones (the bit
+// is then cleared), leased and pinned ones go back to the young end. After 4 x (chunks to evict) +
+// 1,024 looks touched ones are taken too; after as many again the hunt is given up. The victims are
+// marked as being evicted and counted so.
+struct HuntStep {
+  size_t told = 0;   // victims
+  size_t looks = 0;  // at chunks
+  // Not enough yet, and not given up: call again, soon. Never without a look.
+  bool more = false;
+
+  HuntStep& operator+=(const HuntStep& other) {
+    told += other.told;
+    looks += other.looks;
+    more = more || other.more;
+    return *this;
+  }
+};
 
 // Marks one replica as told to go, where it is not yet. Precondition: it is there.
 Victim MarkVictim(Index& index, Store& store, EntryIndex entry, TierMask tiers);
@@ -42,13 +57,15 @@ Victim MarkVictim(Index& index, Store& store, EntryIndex entry, TierMask tiers);
 void RestoreVictim(PoolState& pool, Store& store, const Victim& victim, MonoTime now);
 
 // Commands what brings the store's projected use (bytes and headers) from above the high watermark
-// to the low one, kMaxVictims a tier at most. Returns how many were told to go: call again while
-// that is not 0 and there is time.
-size_t EvictToWatermark(PoolState& pool, Store& store, MonoTime now);
+// to the low one.
+HuntStep EvictToWatermark(PoolState& pool, Store& store, MonoTime now);
 
-// A store asks for room. Returns what was commanded.
-uint64_t EvictBytes(PoolState& pool, Store& store, TierMask tier, uint64_t bytes, wire::Cause cause,
-                    MonoTime now);
+// The same for the stores in turn, from where the last call has stopped.
+HuntStep EvictInTurn(PoolState& pool, MonoTime now);
+
+// Commands `bytes` (counts down by what was).
+HuntStep EvictBytes(PoolState& pool, Store& store, TierMask tier, uint64_t* bytes,
+                    wire::Cause cause, MonoTime now);
 
 // The arrival of the oldest chunk of the ring that is still there; `now` for an empty one.
 MonoTime OldestArrival(const Index& index, TierState& tier, StoreIndex store, TierMask mask,

@@ -10,13 +10,17 @@ const InProgressTable::Placement* InProgressTable::Find(const ChunkName& chunk,
 }
 
 bool InProgressTable::Add(const ChunkName& chunk, const Placement& placement, MonoTime now) {
-  End(chunk);
   // What ended early leaves its mark in due_ until its time: bound that too.
   if (chunks_.size() >= options_.max_entries || due_.size() >= 4ull * options_.max_entries) {
-    return false;
+    End(chunk);
+    if (chunks_.size() >= options_.max_entries || due_.size() >= 4ull * options_.max_entries) {
+      return false;
+    }
   }
   const MonoTime until = now + options_.lifetime;
-  chunks_[chunk] = Slot{placement, next_serial_, until};
+  const auto [it, fresh] = chunks_.try_emplace(chunk);
+  if (!fresh) Uncount(it->second.placement);
+  it->second = Slot{placement, next_serial_, until};
   due_.push_back(Due{chunk, next_serial_, until});
   ++next_serial_;
   if (placement.store.value >= placed_.size()) placed_.resize(placement.store.value + 1u);

@@ -57,33 +57,53 @@ EntryIndex Index::Find(const KeyId& id, Shard shard) const {
   return FindHashed(HashOf(id, shard), id, shard);
 }
 
+void Index::FetchSlots(size_t n, const KeyId* ids, const Shard* shards, uint64_t* hashes) const {
+  for (size_t i = 0; i < n; ++i) {
+    hashes[i] = HashOf(ids[i], shards[i]);
+    const Table& table = TableOf(hashes[i]);
+    if (table.used > 0) {
+      __builtin_prefetch(&table.slots[HomeOf(TagOf(hashes[i]), table.capacity)]);
+    }
+  }
+}
+
+// The first slot with the right tag is almost always the right one.
+void Index::FetchEntries(size_t n, const uint64_t* hashes) const {
+  for (size_t i = 0; i < n; ++i) {
+    const Table& table = TableOf(hashes[i]);
+    if (table.used == 0) continue;
+    const uint32_t tag = TagOf(hashes[i]);
+    uint32_t slot = HomeOf(tag, table.capacity);
+    while (table.slots[slot] != kEmpty && table.slots[slot] >> 32 != tag) {
+      if (++slot == table.capacity) slot = 0;
+    }
+    if (table.slots[slot] != kEmpty) Fetch(EntryIndex(EntryOf(table.slots[slot])));
+  }
+}
+
+void Index::FetchBatch(size_t n, const KeyId* ids, const Shard* shards) const {
+  uint64_t hashes[kFetchKeys];
+  n = std::min(n, kFetchKeys);
+  FetchSlots(n, ids, shards, hashes);
+  FetchEntries(n, hashes);
+}
+
+// Three groups are under way at a time: the slots of one are asked for while the entries of the one
+// before come, and the one before that is looked at.
 void Index::FindBatch(size_t n, const KeyId* ids, const Shard* shards, EntryIndex* out) const {
-  constexpr size_t kGroup = 16;
-  uint64_t hashes[kGroup];
-  for (size_t begin = 0; begin < n; begin += kGroup) {
-    const size_t count = std::min(kGroup, n - begin);
-    for (size_t i = 0; i < count; ++i) {
-      hashes[i] = HashOf(ids[begin + i], shards[begin + i]);
-      const Table& table = TableOf(hashes[i]);
-      if (table.used > 0) {
-        __builtin_prefetch(&table.slots[HomeOf(TagOf(hashes[i]), table.capacity)]);
-      }
+  uint64_t hashes[3][kFetchKeys];
+  const size_t groups = (n + kFetchKeys - 1) / kFetchKeys;
+  const auto size_of = [n](size_t group) { return std::min(kFetchKeys, n - group * kFetchKeys); };
+  for (size_t step = 0; step < groups + 2; ++step) {
+    if (step < groups) {
+      const size_t begin = step * kFetchKeys;
+      FetchSlots(size_of(step), ids + begin, shards + begin, hashes[step % 3]);
     }
-    // The first slot with the right tag is almost always the right one: fetch its entry.
-    for (size_t i = 0; i < count; ++i) {
-      const Table& table = TableOf(hashes[i]);
-      if (table.used == 0) continue;
-      const uint32_t tag = TagOf(hashes[i]);
-      uint32_t slot = HomeOf(tag, table.capacity);
-      while (table.slots[slot] != kEmpty && table.slots[slot] >> 32 != tag) {
-        if (++slot == table.capacity) slot = 0;
-      }
-      if (table.slots[slot] != kEmpty) {
-        __builtin_prefetch(&at(EntryIndex(EntryOf(table.slots[slot]))), 1);
-      }
-    }
-    for (size_t i = 0; i < count; ++i) {
-      out[begin + i] = FindHashed(hashes[i], ids[begin + i], shards[begin + i]);
+    if (step >= 1 && step - 1 < groups) FetchEntries(size_of(step - 1), hashes[(step - 1) % 3]);
+    if (step < 2) continue;
+    const size_t begin = (step - 2) * kFetchKeys;
+    for (size_t i = 0; i < size_of(step - 2); ++i) {
+      out[begin + i] = FindHashed(hashes[(step - 2) % 3][i], ids[begin + i], shards[begin + i]);
     }
   }
 }
@@ -141,6 +161,7 @@ EntryIndex Index::NewEntry() {
   if (free_head_ != EntryIndex::kNone) {
     const EntryIndex e(free_head_);
     free_head_ = at(e).parent;
+    Fetch(EntryIndex(free_head_));  // the next one's
     return e;
   }
   if (entry_limit_ >= options_.max_entries) return EntryIndex(EntryIndex::kNone);

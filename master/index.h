@@ -38,7 +38,8 @@ class Index {
 
   // None when absent.
   EntryIndex Find(const KeyId& id, Shard shard) const;
-  // out[i] = Find(ids[i], shards[i]), with the memory accesses of 16 of them under way at a time.
+  // out[i] = Find(ids[i], shards[i]), with the memory accesses of some dozens of them under way at
+  // a time.
   void FindBatch(size_t n, const KeyId* ids, const Shard* shards, EntryIndex* out) const;
 
   // A new entry with the one replica. Precondition: not present. None when max_entries are in use
@@ -52,6 +53,16 @@ class Index {
   const IndexEntry& at(EntryIndex e) const {
     return pages_[e.value >> kPageBits][e.value & kPageMask];
   }
+  // Asks for the entry from memory, if it is one.
+  void Fetch(EntryIndex e) const {
+    if (e.value >= entry_limit_) return;
+    const char* const entry = reinterpret_cast<const char*>(&at(e));
+    __builtin_prefetch(entry, 1);
+    __builtin_prefetch(entry + sizeof(IndexEntry) - 1, 1);
+  }
+  // Asks from memory for what Find, and what follows it, will look at. `n` is at most kFetchKeys.
+  static constexpr size_t kFetchKeys = 16;
+  void FetchBatch(size_t n, const KeyId* ids, const Shard* shards) const;
   bool InUse(EntryIndex e) const { return e.value < entry_limit_ && !at(e).free(); }
 
   // --- Replicas. At most kMaxReplicas an entry. Pointers are good until the next change.
@@ -114,9 +125,13 @@ class Index {
   static uint32_t EntryOf(uint64_t slot) { return static_cast<uint32_t>(slot); }
   const Table& TableOf(uint64_t hash) const { return tables_[hash >> (64 - kTableBits)]; }
   EntryIndex FindHashed(uint64_t hash, const KeyId& id, Shard shard) const;
+  // The two steps of fetching: their slots, once these are there their entries.
+  void FetchSlots(size_t n, const KeyId* ids, const Shard* shards, uint64_t* hashes) const;
+  void FetchEntries(size_t n, const uint64_t* hashes) const;
   bool Matches(uint32_t entry, const KeyId& id, Shard shard) const {
     const IndexEntry& e = at(EntryIndex(entry));
-    return e.id == id && e.shard() == shard;
+    // By words: the arrays' own comparison is a call.
+    return e.id.word(0) == id.word(0) && e.id.word(1) == id.word(1) && e.shard() == shard;
   }
   static void InsertSlot(Table& table, uint64_t slot);
   void Grow(Table& table, size_t number);

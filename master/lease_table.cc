@@ -54,26 +54,34 @@ LeaseTable::Lease* LeaseTable::Live(Handle handle) {
   return const_cast<Lease*>(static_cast<const LeaseTable*>(this)->Live(handle));
 }
 
-bool LeaseTable::Charge(Handle handle, StoreIndex store, uint64_t bytes, uint64_t limit_bytes) {
-  Lease* lease = Live(handle);
-  if (lease == nullptr || store.value == StoreIndex::kNone) return false;
-  if (store.value >= charged_.size()) charged_.resize(store.value + 1u);
-  uint64_t& charged = charged_[store.value];
+LeaseTable::Grant LeaseTable::Open(Handle handle) { return {this, Live(handle)}; }
+
+bool LeaseTable::Grant::Charge(StoreIndex store, uint64_t bytes, uint64_t limit_bytes) {
+  if (lease_ == nullptr || store.value == StoreIndex::kNone) return false;
+  std::vector<uint64_t>& all = table_->charged_;
+  if (store.value >= all.size()) all.resize(store.value + 1u);
+  uint64_t& charged = all[store.value];
   if (bytes > limit_bytes || charged > limit_bytes - bytes) return false;
-  auto it = std::find_if(lease->charges.begin(), lease->charges.end(),
+  auto it = std::find_if(lease_->charges.begin(), lease_->charges.end(),
                          [store](const StoreCharge& c) { return c.store == store; });
-  if (it == lease->charges.end()) {
-    lease->charges.push_back({store, bytes});
+  if (it == lease_->charges.end()) {
+    lease_->charges.push_back({store, bytes});
   } else {
     it->bytes += bytes;
   }
   charged += bytes;
-  charged_total_ += bytes;
+  table_->charged_total_ += bytes;
   return true;
 }
 
-void LeaseTable::AddEntry(Handle handle, LeasedEntry entry) {
-  if (Lease* lease = Live(handle); lease != nullptr) lease->entries.push_back(entry);
+bool LeaseTable::Charge(Handle handle, StoreIndex store, uint64_t bytes, uint64_t limit_bytes) {
+  return Open(handle).Charge(store, bytes, limit_bytes);
+}
+
+void LeaseTable::SetEntries(Handle handle, absl::Span<const LeasedEntry> entries) {
+  if (Lease* lease = Live(handle); lease != nullptr) {
+    lease->entries.assign(entries.begin(), entries.end());
+  }
 }
 
 LeaseId LeaseTable::id(Handle handle) const {

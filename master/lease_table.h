@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
+#include "absl/types/span.h"
 #include "base/clock.h"
 #include "base/ids.h"
 #include "master/types.h"
@@ -49,6 +50,8 @@ class LeaseTable {
     static constexpr uint32_t kNone = 0xFFFFFFFF;
     bool none() const { return slot == kNone; }
   };
+  struct Lease;
+  class Grant;
   // Lease times are counted in ticks of 100 ms; entries keep the low 24 bits.
   static constexpr absl::Duration kTick = absl::Milliseconds(100);
   static constexpr absl::Duration kMaxLease = absl::Minutes(10);
@@ -61,11 +64,13 @@ class LeaseTable {
   // A new lease with nothing under it. None when max_leases are live or until is past.
   // `until` is rounded up to a tick and capped at now + kMaxLease.
   Handle Begin(MonoTime until, MonoTime now);
-  // Puts a chunk under the lease and charges its bytes to the store. False, and nothing changed,
-  // when that would take the store's charge beyond `limit_bytes`, or the lease has ended.
+  // See Grant.
+  Grant Open(Handle handle);
+  // The same by handle, for one chunk.
   bool Charge(Handle handle, StoreIndex store, uint64_t bytes, uint64_t limit_bytes);
-  // Records an entry for an early release. Call once per chunk after its charges.
-  void AddEntry(Handle handle, LeasedEntry entry);
+  // Records what was charged, for an early release, each chunk once: all of a lease at once, so
+  // that its list is made in its size.
+  void SetEntries(Handle handle, absl::Span<const LeasedEntry> entries);
   // The id to hand out; the zero id when the lease has ended.
   LeaseId id(Handle handle) const;
   uint32_t until_tick(Handle handle) const;
@@ -83,7 +88,7 @@ class LeaseTable {
   uint64_t charged_bytes() const { return charged_total_; }
   uint64_t charged_bytes(StoreIndex store) const;
 
- private:
+  // The class's own; here for Grant.
   struct StoreCharge {
     StoreIndex store;
     uint64_t bytes;
@@ -98,6 +103,25 @@ class LeaseTable {
     absl::InlinedVector<StoreCharge, 2> charges;
     std::vector<LeasedEntry> entries;
   };
+
+  // A lease that chunk after chunk is put under. Good until any other lease begins or ends.
+  class Grant {
+   public:
+    Grant() = default;
+    Grant(LeaseTable* table, Lease* lease) : table_(table), lease_(lease) {}
+    // False: the lease has ended, and nothing can be put under it.
+    bool live() const { return lease_ != nullptr; }
+    // Puts a chunk under the lease and charges its bytes to the store. False, and nothing changed,
+    // when that would take the store's charge beyond `limit_bytes`, or the lease has ended.
+    bool Charge(StoreIndex store, uint64_t bytes, uint64_t limit_bytes);
+    uint32_t until_tick() const { return lease_ == nullptr ? 0 : lease_->until_tick; }
+
+   private:
+    LeaseTable* table_ = nullptr;
+    Lease* lease_ = nullptr;
+  };
+
+ private:
   static constexpr uint32_t kWheelSlots = 8192;  // 819 s: longer than any lease
 
   absl::flat_hash_map<LeaseId, uint32_t>& PartOf(const LeaseId& id) { return by_id_[id.bytes[0]]; }

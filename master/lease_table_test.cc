@@ -54,9 +54,8 @@ TEST_F(LeaseTableTest, ReleaseEndsItsOwnChargeOnly) {
   const auto two = table_.Begin(At(11'000), At(1'000));
   table_.Charge(one, kA, 600, 10'000);
   table_.Charge(two, kA, 300, 10'000);
-  table_.AddEntry(one, {EntryIndex(5), 50});
-  table_.AddEntry(one, {EntryIndex(6), 60});
-  table_.AddEntry(two, {EntryIndex(5), 50});
+  table_.SetEntries(one, {{EntryIndex(5), 50}, {EntryIndex(6), 60}});
+  table_.SetEntries(two, {{EntryIndex(5), 50}});
   EXPECT_TRUE(table_.Release(table_.id(one), At(2'000), &entries_, &until_));
   EXPECT_EQ(table_.charged_bytes(kA), 300u);
   ASSERT_EQ(entries_.size(), 2u);
@@ -77,7 +76,7 @@ TEST_F(LeaseTableTest, SecondReleaseAndUnknownIdsAreFalse) {
 
 TEST_F(LeaseTableTest, ReleaseAfterItsTimeHandsOutNoEntries) {
   const auto lease = table_.Begin(At(11'000), At(1'000));
-  table_.AddEntry(lease, {EntryIndex(5), 50});
+  table_.SetEntries(lease, {{EntryIndex(5), 50}});
   EXPECT_FALSE(table_.Release(table_.id(lease), At(11'000), &entries_, &until_));
   EXPECT_TRUE(entries_.empty());
   EXPECT_EQ(table_.live(), 0u);

@@ -6,6 +6,13 @@
 
 namespace cistern::master {
 
+namespace {
+
+// Chunks of a lease that room is made for before they were found.
+constexpr size_t kMaxReserved = 8192;
+
+}  // namespace
+
 absl::Status LookupCall::Prepare() {
   return batch_.Parse(request_.ids(), request_.shard_first(), request_.shard_count());
 }
@@ -44,9 +51,12 @@ bool LookupCall::Step(MasterCore& core, MonoTime now) {
 void LookupCall::LookupSlice(PoolState& pool, size_t begin_key, size_t end_key, MonoTime now) {
   const size_t shards = batch_.shard_count();
   slice_.Find(pool, batch_, ns_, begin_key * shards, end_key * shards);
+  grant_ = pool.leases.Open(lease_);
+  now_tick_ = LeaseTable::TickOf(now);
+  stores_ = reply_.mutable_stores()->data();
   for (size_t key = begin_key; key < end_key; ++key) {
     const EntryIndex* entries = &slice_.entries[(key - begin_key) * shards];
-    if (!LookupKey(pool, key, entries, now)) {
+    if (!LookupKey(pool, key, entries)) {
       run_open_ = false;
       continue;
     }
@@ -57,11 +67,11 @@ void LookupCall::LookupSlice(PoolState& pool, size_t begin_key, size_t end_key, 
   }
 }
 
-bool LookupCall::LookupKey(PoolState& pool, size_t key, const EntryIndex* entries, MonoTime now) {
+bool LookupCall::LookupKey(PoolState& pool, size_t key, const EntryIndex* entries) {
   const size_t shards = batch_.shard_count();
   bool complete = true;
   for (size_t s = 0; s < shards; ++s) {
-    if (LookupChunk(pool, key * shards + s, entries[s], now)) continue;
+    if (LookupChunk(pool, key * shards + s, entries[s])) continue;
     if (complete) {  // the first that is missing explains the key's miss
       if (!entries[s].none()) {
         bool evicting = false;
@@ -83,14 +93,14 @@ bool LookupCall::LookupKey(PoolState& pool, size_t key, const EntryIndex* entrie
 }
 
 // Writes the columns of one chunk; false when no reader can be sent to it.
-bool LookupCall::LookupChunk(PoolState& pool, size_t chunk, EntryIndex entry, MonoTime now) {
+bool LookupCall::LookupChunk(PoolState& pool, size_t chunk, EntryIndex entry) {
   if (entry.none() || pool.Expired(entry)) return false;
   int found = 0;
   pool.index.ForEachReplica(entry, [&](ReplicaSlot& slot) {
     if (!pool.stores.Readable(slot)) return true;
     const StoreIndex store = slot.store();
     if (found == 0) {
-      std::memcpy(reply_.mutable_stores()->data() + 2 * chunk, &store.value, 2);
+      std::memcpy(stores_ + 2 * chunk, &store.value, 2);
       PutTiers(pool, chunk, slot.readable_tiers());
     } else {
       PutSecondColumn(chunk, store);
@@ -99,7 +109,7 @@ bool LookupCall::LookupChunk(PoolState& pool, size_t chunk, EntryIndex entry, Mo
   });
   if (found == 0) return false;
   IndexEntry& e = pool.index.at(entry);
-  e.heat.Touch(LeaseTable::TickOf(now));
+  e.heat.Touch(now_tick_);
   if (request_.want_lengths()) {
     std::memcpy(reply_.mutable_lengths()->data() + 4 * chunk, &e.length, 4);
   }
@@ -110,9 +120,10 @@ void LookupCall::PutSecondColumn(size_t chunk, StoreIndex store) {
   std::string& stores = *reply_.mutable_stores();
   if (reply_.replica_columns() == 1) {
     stores.append(2 * batch_.chunks(), '\xFF');
+    stores_ = stores.data();
     reply_.set_replica_columns(2);
   }
-  std::memcpy(stores.data() + 2 * (batch_.chunks() + chunk), &store.value, 2);
+  std::memcpy(stores_ + 2 * (batch_.chunks() + chunk), &store.value, 2);
 }
 
 void LookupCall::PutTiers(PoolState&, size_t chunk, TierMask tiers) {
@@ -128,22 +139,25 @@ void LookupCall::PutTiers(PoolState&, size_t chunk, TierMask tiers) {
 void LookupCall::LeaseKey(PoolState& pool, const EntryIndex* entries, MonoTime now) {
   if (lease_.none()) {
     lease_ = pool.leases.Begin(now + absl::Milliseconds(lease_ms_), now);
-    lease_open_ = !lease_.none();
+    grant_ = pool.leases.Open(lease_);
+    lease_open_ = grant_.live();
+    leased_.reserve(std::min(batch_.chunks(), kMaxReserved));
   }
-  const uint32_t until = pool.leases.until_tick(lease_);
-  const uint32_t now_tick = LeaseTable::TickOf(now);
   for (size_t s = 0; s < batch_.shard_count() && lease_open_; ++s) {
     IndexEntry& entry = pool.index.at(entries[s]);
     pool.index.ForEachReplica(entries[s], [&](const ReplicaSlot& slot) {
       if (pool.stores.Readable(slot)) {
-        lease_open_ = pool.leases.Charge(lease_, slot.store(), ExtentBytesFor(entry.length),
-                                         pool.LeaseLimit(slot.store()));
+        if (slot.store() != limit_store_) {
+          limit_store_ = slot.store();
+          limit_bytes_ = pool.LeaseLimit(limit_store_);
+        }
+        lease_open_ = grant_.Charge(limit_store_, ExtentBytesFor(entry.length), limit_bytes_);
       }
       return lease_open_;
     });
     if (!lease_open_) return;
-    entry.heat.AddLease(until, now_tick);
-    pool.leases.AddEntry(lease_, {entries[s], entry.replicas[0].version_low()});
+    entry.heat.AddLease(grant_.until_tick(), now_tick_);
+    leased_.push_back({entries[s], entry.replicas[0].version_low()});
   }
   if (lease_open_) ++leased_keys_;
 }
@@ -154,6 +168,7 @@ void LookupCall::Finish(PoolState& pool) {
     reply_.set_lease_id(id.bytes.data(), id.bytes.size());
     reply_.set_lease_ms(lease_ms_);
     reply_.set_leased_keys(leased_keys_);
+    pool.leases.SetEntries(lease_, leased_);
   } else {
     pool.leases.Abandon(lease_);
     leased_keys_ = 0;

@@ -11,7 +11,6 @@ namespace cistern::master {
 namespace {
 
 // What one Tick or BackgroundStep does at most.
-constexpr uint32_t kExpiresPerTick = 1024;
 constexpr uint32_t kScrubsPerTick = 128;
 constexpr uint32_t kSweepSlice = 1024;
 // It counts restarts of the master, so nothing honest comes near; directory versions shift it
@@ -159,21 +158,26 @@ Epoch MasterCore::epoch() const { return pool_->epoch; }
 
 void MasterCore::Tick(MonoTime now, absl::Time wall) {
   pool_->wall_unix_s = static_cast<uint32_t>(std::max<int64_t>(0, absl::ToUnixSeconds(wall)));
-  pool_->leases.Expire(now, kExpiresPerTick);
-  pool_->in_progress.Expire(now, kExpiresPerTick);
+  pool_->leases.Expire(now, kSliceKeys);
+  pool_->in_progress.Expire(now, kSliceKeys);
   UpdateStoreStates(*pool_, now);
   ScrubLeases(*pool_, kScrubsPerTick, now);
   for (auto& [id, session] : pool_->sessions) session->QueueAckIfDue(true);
-  // Stores take turns, and a turn ends when enough was told to go: the rest is for the next tick.
-  const auto& stores = pool_->stores.all();
-  size_t told = 0;
-  for (size_t i = 0; i < stores.size() && told < kMaxVictims; ++i) {
-    pool_->next_evict = (pool_->next_evict + 1) % stores.size();
-    told += EvictToWatermark(*pool_, *stores[pool_->next_evict], now);
-  }
+  pool_->evict_more = EvictInTurn(*pool_, now).more;
 }
 
 bool MasterCore::BackgroundStep(MonoTime now) {
+  // What of a tick's work is more than a slice. Leases run out by the thousand, at the same tick.
+  if (pool_->leases.Expire(now, kSliceKeys)) return true;
+  if (pool_->in_progress.Expire(now, kSliceKeys)) return true;
+  if (pool_->evict_more) {
+    pool_->evict_more = EvictInTurn(*pool_, now).more;
+    return true;
+  }
+  if (!pool_->kept.empty()) {
+    RestoreKept(*pool_, now);
+    return true;
+  }
   if (!pool_->released.empty()) {
     if (DropReleased(*pool_, pool_->released.front(), now)) pool_->released.pop_front();
     return true;

@@ -6,7 +6,9 @@
 #include "base/columns.h"
 #include "base/test_util.h"
 #include "master/core_testing.h"
+#include "master/evictor.h"
 #include "master/pool_state.h"
+#include "master/session_call.h"
 
 namespace cistern::master {
 namespace {
@@ -479,6 +481,136 @@ TEST(EvictionTest, LeasedChunksAreNeverTaken) {
   need.mutable_need_bytes()->set_bytes(50 * kChunk);
   ASSERT_OK(t.Send(s, need));
   EXPECT_TRUE(t.Evicted(s).empty());
+}
+
+// However much there is to look at, a step looks at a bounded part of it: the lock is held for one
+// step at a time. Here nothing can go before everything was looked at.
+TEST(EvictionTest, ALongSearchForVictimsIsMadeInSteps) {
+  constexpr uint64_t kChunks = 5'000;
+  TestPool t;
+  const SessionId s = t.Connect(0, 2 * kChunks * kChunk);
+  for (uint64_t first = 1; first <= kChunks; first += 1'000) {
+    ASSERT_OK(t.SendRecords(s, first, Puts(first, 1'000, first)));
+    std::vector<uint64_t> ids;
+    for (uint64_t i = first; i < first + 1'000; ++i) ids.push_back(i);
+    t.Release(t.Lookup(ids).lease_id());  // touched
+  }
+  while (t.core().BackgroundStep(t.now)) {  // long leases are taken off there
+  }
+  Store& store = *t.pool().stores.at(StoreIndex(0));
+  store.dram().capacity_bytes = kChunks * kChunk;  // 5,000 are above 4,750: down to 4,600
+  size_t told = 0, looks = 0, steps = 0;
+  HuntStep step;
+  do {
+    step = EvictToWatermark(t.pool(), store, t.now);
+    EXPECT_LE(step.looks, kMaxLooks);
+    EXPECT_LE(step.told, kMaxVictims);
+    told += step.told;
+    looks += step.looks;
+  } while (step.more && ++steps < 1'000);
+  // 4 x 128 + 1,024 looks spare what was touched; then touched ones are taken: 128 of those behind
+  // the 1,536 that were looked at. The same again, and 4,744 are not above the high watermark.
+  EXPECT_EQ(told, 256u);
+  const std::vector<KeyId> evicted = t.Evicted(s);
+  ASSERT_EQ(evicted.size(), 256u);
+  EXPECT_EQ(evicted.front(), TestId(1'537));
+  EXPECT_EQ(evicted.back(), TestId(3'328));
+  EXPECT_EQ(looks, 2 * (1'536u + 128u));
+}
+
+TEST(EvictionTest, AStoreWhoseChunksCannotGoIsGivenUpInSteps) {
+  constexpr uint64_t kChunks = 5'000;
+  MasterOptions options;
+  options.lease_share = 1.0;
+  TestPool t(options);
+  const SessionId s = t.Connect(0, kChunks * kChunk);
+  std::vector<uint64_t> ids;
+  for (uint64_t i = 1; i <= kChunks; ++i) ids.push_back(i);
+  for (uint64_t first = 1; first <= 4'000; first += 1'000) {
+    ASSERT_OK(t.SendRecords(s, first, Puts(first, 1'000, first)));
+  }
+  ids.resize(4'000);
+  ASSERT_EQ(t.Lookup(ids).leased_keys(), 4'000u);
+  Store& store = *t.pool().stores.at(StoreIndex(0));
+  store.dram().capacity_bytes = 4'000 * kChunk + kChunk / 2;
+  size_t looks = 0;
+  HuntStep step;
+  do {
+    step = EvictToWatermark(t.pool(), store, t.now);
+    EXPECT_LE(step.looks, kMaxLooks);
+    EXPECT_EQ(step.told, 0u);
+    looks += step.looks;
+  } while (step.more);
+  // Twice the patience that 128 of 320 victims have.
+  EXPECT_EQ(looks, 2u * (4 * 128 + 1'024));
+  // A batch that finds it full looks once, not for each of its chunks, and is refused.
+  std::vector<uint64_t> absent;
+  for (uint64_t i = 1; i <= 300; ++i) absent.push_back(10'000 + i);
+  const wire::PlaceReply reply = t.Place(absent);
+  EXPECT_EQ(reply.refused(), std::string(37, '\xFF') + '\x0F');
+  EXPECT_TRUE(t.Evicted(s).empty());
+}
+
+// Two thousand leases end at once; a step ends a bounded part of them.
+TEST(EvictionTest, LeasesThatRunOutTogetherAreEndedInSteps) {
+  TestPool t;
+  const SessionId s = t.Connect(0, 64 * kMiB);
+  ASSERT_OK(t.SendRecords(s, 1, Puts(1, 1, 1)));
+  for (int i = 0; i < 300; ++i) ASSERT_EQ(t.Lookup({1}, 1'000).leased_keys(), 1u) << i;
+  const uint32_t before = t.pool().leases.live();
+  ASSERT_EQ(before, 300u);
+  t.now = t.now + absl::Seconds(2);
+  uint32_t last = before;
+  t.core().Tick(t.now, absl::UnixEpoch());
+  EXPECT_GE(t.pool().leases.live(), last - kSliceKeys);
+  do {
+    last = t.pool().leases.live();
+    ASSERT_LT(last, before);
+    (void)t.core().BackgroundStep(t.now);
+    EXPECT_GE(t.pool().leases.live() + kSliceKeys, last);
+  } while (t.pool().leases.live() > 0);
+}
+
+// A heartbeat that tells the fate of many commands, and the end of a session that had many.
+TEST(EvictionTest, ManyVictimsAreTakenBackInSteps) {
+  constexpr uint64_t kChunks = 20'000;
+  TestPool t;
+  const SessionId s = t.Connect(0, kChunks * kChunk);
+  for (uint64_t first = 1; first <= 19'000; first += 1'000) {
+    ASSERT_OK(t.SendRecords(s, first, Puts(first, 1'000, first)));
+  }
+  Store& store = *t.pool().stores.at(StoreIndex(0));
+  const auto ask = [&] {
+    wire::StoreMessage need;
+    need.mutable_need_bytes()->set_bytes(1'000 * kChunk);
+    ASSERT_OK(t.Send(s, need));
+    EXPECT_EQ(store.dram().evicting_chunks, 1'000u);
+  };
+  ask();
+  t.Evicted(s);
+  // The store has kept them all: eight commands of 128 at most.
+  wire::StoreMessage message;
+  message.mutable_heartbeat()->set_record_seq(19'001);
+  message.mutable_heartbeat()->set_acked_command(8);
+  SessionCall call(s, message);
+  uint64_t left = 1'000;
+  int steps = 1;
+  for (; !call.Step(t.core(), t.now); ++steps) {
+    EXPECT_GE(store.dram().evicting_chunks + kSliceKeys, left);
+    left = store.dram().evicting_chunks;
+  }
+  ASSERT_OK(call.status());
+  EXPECT_EQ(store.dram().evicting_chunks, 0u);
+  EXPECT_GE(steps, 1'000 / static_cast<int>(kSliceKeys));
+  ask();
+  t.core().OnSessionClosed(s, t.now);
+  left = store.dram().evicting_chunks;
+  EXPECT_GE(left, 1'000 - kSliceKeys);
+  while (t.core().BackgroundStep(t.now)) {
+    EXPECT_GE(store.dram().evicting_chunks + kSliceKeys, left);
+    left = store.dram().evicting_chunks;
+  }
+  EXPECT_EQ(store.dram().evicting_chunks, 0u);
 }
 
 // --- Records.

@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -11,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/build_info.h"
 #include "base/daemon.h"
+#include "base/heap_trim.h"
 #include "base/key_hash.h"
 #include "base/log.h"
 #include "base/ops/metrics.h"
@@ -53,13 +56,36 @@ transport::LocalIdentity IdentityOf(const std::string& token, const PoolId& pool
   return identity;
 }
 
+// The system's random bytes, a page at a time: a lookup's lease takes 16. Not thread-safe; no byte
+// is given twice, or kept after it was.
+class RandomSupply {
+ public:
+  void Take(void* out, size_t n) {
+    if (n > kBytes) return RandomBytes(out, n);
+    if (kBytes - used_ < n) {
+      RandomBytes(bytes_.data(), kBytes);
+      used_ = 0;
+    }
+    std::memcpy(out, bytes_.data() + used_, n);
+    std::memset(bytes_.data() + used_, 0, n);
+    used_ += n;
+  }
+
+ private:
+  static constexpr size_t kBytes = 4096;
+  std::array<uint8_t, kBytes> bytes_;
+  size_t used_ = kBytes;
+};
+
 CoreDriver::Options DriverOptions(const config::MasterConfig& config, const PoolIdentity& pool) {
   CoreDriver::Options options;
   options.core = CoreOptions(config);
   options.core.pool_id = pool.pool_id;
   options.core.pool_birth_unix_ms = pool.birth_unix_ms;
   options.core.hash_seed = RandomNumber();
-  options.core.random_bytes = [](void* out, size_t n) { RandomBytes(out, n); };
+  options.core.random_bytes = [supply = std::make_shared<RandomSupply>()](void* out, size_t n) {
+    supply->Take(out, n);  // under the core's lock
+  };
   return options;
 }
 
@@ -125,6 +151,7 @@ class Daemon final : public MasterDaemon, private OpsSource {
   FrameService frames_;
   SegmentCommands segment_commands_;
   SessionService sessions_;
+  HeapTrimmer heap_{HeapTrimmer::Options()};  // the ticker's
   AdminService admin_;
   std::unique_ptr<transport::WireServer> wire_;
   std::unique_ptr<ControlServer> control_;
@@ -169,6 +196,7 @@ absl::Status Daemon::StartServing() {
     sessions_.Sweep();
     admin_.Sweep();
     segment_commands_.Sweep();
+    heap_.Look(driver_.clock().Mono());
   });
   if (ops_ != nullptr) ops_->SetSource(this);
   return absl::OkStatus();

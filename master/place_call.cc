@@ -109,8 +109,8 @@ bool PlaceCall::Step(MasterCore& core, MonoTime now) {
     if (next_find_ < batch_.chunks()) return false;
   }
   if (!decided_) Decide(pool, now);
-  AssignSlice(pool, now);
-  if (next_assign_ < batch_.chunks()) return false;
+  if (!evicts_) AssignSlice(pool, now);
+  if (!EvictStep(pool, now) || next_assign_ < batch_.chunks()) return false;
   Finish(pool, now);
   return true;
 }
@@ -185,23 +185,40 @@ void PlaceCall::Decide(PoolState& pool, MonoTime now) {
 
 void PlaceCall::AssignSlice(PoolState& pool, MonoTime now) {
   const size_t end = std::min<size_t>(batch_.chunks(), next_assign_ + kSliceKeys);
-  for (size_t i = next_assign_; i < end; ++i) {
-    if (!BitmapGet(reply_.present(), i)) Assign(pool, i, now);
+  made_room_ = false;
+  while (next_assign_ < end) {
+    if (!BitmapGet(reply_.present(), next_assign_) && !Assign(pool, next_assign_, now)) return;
+    ++next_assign_;
   }
-  next_assign_ = end;
-  // Room is made while the bytes are on their way.
-  for (const PlacementRun& run : runs_) EvictToWatermark(pool, *pool.stores.at(run.store), now);
-  for (const StoreIndex store : staying_) EvictToWatermark(pool, *pool.stores.at(store), now);
+  evicts_ = true;
 }
 
-void PlaceCall::Assign(PoolState& pool, size_t chunk, MonoTime now) {
+// Room is made while the bytes are on their way.
+bool PlaceCall::EvictStep(PoolState& pool, MonoTime now) {
+  if (!evicts_) return false;
+  HuntStep sum;
+  while (next_evict_ < runs_.size() + staying_.size()) {
+    if (sum.looks > 0) return false;
+    const StoreIndex store = next_evict_ < runs_.size() ? runs_[next_evict_].store
+                                                        : staying_[next_evict_ - runs_.size()];
+    const HuntStep step = EvictToWatermark(pool, *pool.stores.at(store), now);
+    if (step.more) return false;
+    sum += step;
+    ++next_evict_;
+  }
+  next_evict_ = 0;
+  evicts_ = false;
+  return true;
+}
+
+bool PlaceCall::Assign(PoolState& pool, size_t chunk, MonoTime now) {
   const ChunkName name{batch_.id(chunk), batch_.shard(chunk)};
   if (mutable_ && !request_.replace()) {
     // There, though no reader can be sent to it now (it is told to go, or has just expired).
     const EntryIndex entry = pool.index.Find(name.id, name.shard);
     if (!entry.none() && pool.index.at(entry).ns() == ns_ && StayInStore(pool, chunk, entry, now)) {
       reply_.mutable_present()->at(chunk / 8) &= static_cast<char>(~(1 << chunk % 8));
-      return;
+      return true;
     }
   }
   const InProgressTable::Placement* placed = pool.in_progress.Find(name, now);
@@ -209,42 +226,65 @@ void PlaceCall::Assign(PoolState& pool, size_t chunk, MonoTime now) {
   if (placed != nullptr && pool.stores.Placeable(*pool.stores.at(placed->store))) {
     // Replaces of one chunk meet in one store, which puts them in order.
     if (placed->operation == operation_ || request_.replace()) {
-      return SetStore(chunk, placed->store);
+      SetStore(chunk, placed->store);
+    } else {
+      BitmapSet(reply_.mutable_in_progress(), chunk);
+      ++pool.counters.place_in_progress;
     }
-    BitmapSet(reply_.mutable_in_progress(), chunk);
-    ++pool.counters.place_in_progress;
-    return;
+    return true;
   }
   const StoreIndex before = placed == nullptr ? StoreIndex(StoreIndex::kNone) : placed->store;
   if (runs_.empty()) {
-    return Refuse(pool, chunk, PlaceRefusal::kNoStore, "no store is serving with room for it");
+    Refuse(pool, chunk, PlaceRefusal::kNoStore, "no store is serving with room for it");
+    return true;
   }
-  const StoreIndex store = NextStore(pool, ExtentBytesFor(lengths_[chunk]), now);
+  const std::optional<StoreIndex> next = NextStore(pool, ExtentBytesFor(lengths_[chunk]), now);
+  if (!next.has_value()) return false;
+  const StoreIndex store = *next;
   if (store.value == StoreIndex::kNone) {
-    return Refuse(pool, chunk, PlaceRefusal::kNoRoom,
-                  "the chosen stores are full of chunks that cannot go yet");
+    Refuse(pool, chunk, PlaceRefusal::kNoRoom,
+           "the chosen stores are full of chunks that cannot go yet");
+    return true;
   }
   if (!pool.in_progress.Add(name, {operation_, store, lengths_[chunk]}, now)) {
-    return Refuse(pool, chunk, PlaceRefusal::kTableFull, "too many chunks are being put at once");
+    Refuse(pool, chunk, PlaceRefusal::kTableFull, "too many chunks are being put at once");
+    return true;
   }
   ++pool.counters.place_placed;
   SetStore(chunk, store);
   if (mutable_) DistrustOthers(pool, name, before, store, reply_.mutation());
+  return true;
+}
+
+// Needed by a batch that is much of a small store. A store full of what cannot go is asked once,
+// not for every chunk.
+std::optional<bool> PlaceCall::MakeRoom(PoolState& pool, PlacementRun& run, uint64_t bytes,
+                                        MonoTime now) {
+  Store& store = *pool.stores.at(run.store);
+  const auto full = [&] {
+    return pool.ProjectedBytes(store, 0) + bytes > store.dram().capacity_bytes;
+  };
+  if (!full()) return true;
+  if (run.given_up) return false;
+  if (made_room_) return std::nullopt;
+  made_room_ = true;
+  const HuntStep step = EvictToWatermark(pool, store, now);
+  if (!full()) return true;
+  if (step.more) return std::nullopt;
+  run.given_up = true;
+  return false;
 }
 
 // The store whose turn it is: contiguous runs, each until its share is used up; the last one takes
 // what is left. When the chosen ones cannot make room, any that has some. None when none has.
-StoreIndex PlaceCall::NextStore(PoolState& pool, uint64_t bytes, MonoTime now) {
+std::optional<StoreIndex> PlaceCall::NextStore(PoolState& pool, uint64_t bytes, MonoTime now) {
   while (run_ + 1 < runs_.size() && runs_[run_].bytes == 0) ++run_;
   for (; run_ < runs_.size(); ++run_) {
     PlacementRun& run = runs_[run_];
-    Store& store = *pool.stores.at(run.store);
-    if (!pool.stores.Placeable(store)) continue;
-    const auto full = [&] {
-      return pool.ProjectedBytes(store, 0) + bytes > store.dram().capacity_bytes;
-    };
-    if (full()) EvictToWatermark(pool, store, now);  // a batch that is much of a small store
-    if (full()) continue;
+    if (!pool.stores.Placeable(*pool.stores.at(run.store))) continue;
+    const std::optional<bool> room = MakeRoom(pool, run, bytes, now);
+    if (!room.has_value()) return std::nullopt;
+    if (!*room) continue;
     run.bytes -= std::min(run.bytes, bytes);
     return run.store;
   }

@@ -34,6 +34,7 @@ struct PlacementRequest {
 struct PlacementRun {
   StoreIndex store;
   uint64_t bytes = 0;
+  bool given_up = false;  // the caller's: nothing more of it can go
 };
 
 // The policy, in this order:

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "master/admin_views.h"
 #include "master/evicted_sketch.h"
+#include "master/evictor.h"
 #include "master/in_progress_table.h"
 #include "master/index.h"
 #include "master/lease_table.h"
@@ -39,6 +40,13 @@ struct ReleasedLease {
   uint32_t until_tick = 0;
   size_t next = 0;
   std::vector<LeasedEntry> entries;
+};
+
+// Victims of a session that has ended: its store may not have heard of the command.
+struct KeptVictims {
+  StoreIndex store;
+  std::vector<Victim> victims;
+  size_t next = 0;
 };
 
 struct PoolState {
@@ -71,11 +79,13 @@ struct PoolState {
   uint64_t next_session = 1;
   std::deque<SweepJob> sweeps;
   std::deque<ReleasedLease> released;
+  std::deque<KeptVictims> kept;  // to be taken back
   // Mutable namespaces: the last number given to a placement, and the number of the placement by
   // which each of their chunks came to its store.
   uint64_t last_mutation = 0;
   absl::flat_hash_map<EntryIndex, uint64_t> mutations;
-  size_t next_evict = 0;     // whose turn it is to be looked at by Tick
+  size_t next_evict = 0;     // whose turn it is to be looked at by EvictInTurn
+  bool evict_more = false;   // there was more to do in the last turn
   uint32_t scrub_entry = 0;  // the slow pass that clears run-out leases goes on here
 
   // The session of a store; null when it has none.

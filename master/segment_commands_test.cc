@@ -89,9 +89,9 @@ TEST(SegmentCommandsTest, AnswerForTheMasterBeforeIsNotTaken) {
 TEST(SegmentCommandsTest, EachOrderHasItsOwnNumber) {
   MemoryStateStore state;
   FakeClock clock;
-  Master master(state, clock);
-  std::optional<absl::Status> first;
+  std::optional<absl::Status> first;  // which the master's end still answers
   std::optional<absl::Status> second;
+  Master master(state, clock);
   const uint64_t one = master.Order(&first);
   const uint64_t two = master.Order(&second);
   EXPECT_NE(one, two);

@@ -14,13 +14,15 @@ bool Done(const absl::Status& status, size_t next, const wire::Delta& records) {
   return !status.ok() || next >= records.ids().size() / KeyId::kBytes;
 }
 
-void GiveBytes(PoolState& pool, Store& store, const wire::NeedBytes& need, MonoTime now) {
-  const TierMask tier = need.tier() == kSsd ? kSsd : need.tier() == kCold ? kCold : kDram;
-  const uint64_t bytes = std::max(need.bytes(), need.extent_bytes());
-  EvictBytes(pool, store, tier, bytes, wire::CAUSE_EVICT_ASKED, now);
-}
-
 }  // namespace
+
+bool SessionCall::GiveBytes(PoolState& pool, Store& store, MonoTime now) {
+  const wire::NeedBytes& need = message_.need_bytes();
+  const TierMask tier = need.tier() == kSsd ? kSsd : need.tier() == kCold ? kCold : kDram;
+  if (!applied_) wanted_bytes_ = std::max(need.bytes(), need.extent_bytes());
+  applied_ = true;
+  return !EvictBytes(pool, store, tier, &wanted_bytes_, wire::CAUSE_EVICT_ASKED, now).more;
+}
 
 bool SessionCall::Step(MasterCore& core, MonoTime now) {
   PoolState& pool = core.pool();
@@ -34,8 +36,7 @@ bool SessionCall::Step(MasterCore& core, MonoTime now) {
   switch (message_.kind_case()) {
     case wire::StoreMessage::kDelta:
       if (applied_) {
-        EvictToWatermark(pool, store, now);
-        return true;
+        return session.SettleCommands(pool, store, now) && !EvictToWatermark(pool, store, now).more;
       }
       status_ = session.OnDelta(pool, store, message_.delta(), &next_record_, now);
       applied_ = Done(status_, next_record_, message_.delta());
@@ -50,14 +51,14 @@ bool SessionCall::Step(MasterCore& core, MonoTime now) {
       status_ = session.OnSnapshotEnd(pool, store, message_.snapshot_end());
       return true;
     case wire::StoreMessage::kHeartbeat:
-      status_ = session.OnHeartbeat(pool, store, message_.heartbeat(), now);
-      return true;
+      if (!applied_) status_ = session.OnHeartbeat(store, message_.heartbeat(), now);
+      applied_ = true;
+      return !status_.ok() || session.SettleCommands(pool, store, now);
     case wire::StoreMessage::kFenceDone:
       status_ = session.OnFenceDone(message_.fence_done());
       return true;
     case wire::StoreMessage::kNeedBytes:
-      GiveBytes(pool, store, message_.need_bytes(), now);
-      return true;
+      return GiveBytes(pool, store, now);
     default:
       status_ = absl::InvalidArgumentError("session: a message out of place");
       return true;

@@ -18,6 +18,8 @@
 namespace cistern::master {
 
 class MasterCore;
+struct PoolState;
+struct Store;
 
 class SessionCall {
  public:
@@ -28,11 +30,15 @@ class SessionCall {
   const absl::Status& status() const { return status_; }
 
  private:
+  // A step of what the store asks for; true when there is no other.
+  bool GiveBytes(PoolState& pool, Store& store, MonoTime now);
+
   const SessionId session_;
   const wire::StoreMessage& message_;
   absl::Status status_;
   size_t next_record_ = 0;
-  bool applied_ = false;  // all records are; what they take too much of has a step of its own
+  bool applied_ = false;       // what it says is; what follows from that has steps of its own
+  uint64_t wanted_bytes_ = 0;  // of a NeedBytes
 };
 
 }  // namespace cistern::master

@@ -6,11 +6,16 @@
 #include "base/columns.h"
 #include "base/status.h"
 #include "base/string_view.h"
+#include "master/background.h"
 #include "master/pool_state.h"
 #include "master/records.h"
 
 namespace cistern::master {
 namespace {
+
+// Records that one step applies: each costs a few times what a key of a lookup does, and a lookup
+// may be waiting.
+constexpr size_t kSliceRecords = kSliceKeys / 2;
 
 // The packed columns of a Delta or a snapshot page.
 struct RecordColumns {
@@ -44,6 +49,19 @@ absl::StatusOr<RecordColumns> ParseColumns(const wire::Delta& d) {
   CISTERN_ASSIGN_OR_RETURN(c.mutations,
                            Column<uint64_t>::Parse(d.mutations(), n, "mutations", true, false));
   return c;
+}
+
+// Asks from memory for what applying some records from `begin` on will look at.
+void FetchRecords(const PoolState& pool, const RecordColumns& c, size_t begin, size_t end) {
+  KeyId ids[Index::kFetchKeys];
+  Shard shards[Index::kFetchKeys];
+  const size_t n = std::min(end - begin, Index::kFetchKeys);
+  for (size_t i = 0; i < n; ++i) {
+    ids[i] = c.ids[begin + i];
+    shards[i] = Shard(c.shards[begin + i]);
+    pool.evicted.Fetch(ids[i], shards[i]);
+  }
+  pool.index.FetchBatch(n, ids, shards);
 }
 
 absl::Status Bad(std::string_view what) {
@@ -99,6 +117,9 @@ absl::Status SessionCore::AcceptHello(PoolState& pool, Store& store,
                                       const wire::SessionHello& hello, MonoTime now,
                                       wire::SessionHelloAck* ack) {
   if (hello.log_first() > hello.log_next()) return Bad("log_first is above log_next");
+  // Of its last session, where it ended just now: a chunk must not look as if this one were told.
+  while (RestoreKept(pool, now)) {
+  }
   CISTERN_RETURN_IF_ERROR(AddNamespaces(pool, hello.namespaces()));
   const bool same = store.resumable && store.incarnation == hello.incarnation();
   const bool resume =
@@ -135,6 +156,7 @@ absl::Status SessionCore::ApplySlice(PoolState& pool, Store& store, const wire::
                                      size_t begin, size_t end, bool snapshot, MonoTime now) {
   CISTERN_ASSIGN_OR_RETURN(const RecordColumns c, ParseColumns(delta));
   for (size_t i = begin; i < end; ++i) {
+    if ((i - begin) % Index::kFetchKeys == 0) FetchRecords(pool, c, i, end);
     const uint64_t seq = delta.seq_first() + i;
     if (!snapshot && seq < next_seq_) continue;
     Record r;
@@ -191,12 +213,11 @@ absl::Status SessionCore::OnDelta(PoolState& pool, Store& store, const wire::Del
     return absl::AbortedError(absl::StrCat("session: record ", next_seq_, " is missing, got ",
                                            delta.seq_first(), ": reconnect and resume"));
   }
-  const size_t end = std::min<size_t>(n, *next + kSliceKeys);
+  const size_t end = std::min<size_t>(n, *next + kSliceRecords);
   CISTERN_RETURN_IF_ERROR(ApplySlice(pool, store, delta, *next, end, /*snapshot=*/false, now));
   *next = end;
   store.next_seq = next_seq_;
   QueueAckIfDue(false);
-  SettleCommands(pool, store, now);
   return absl::OkStatus();
 }
 
@@ -230,7 +251,7 @@ absl::Status SessionCore::OnSnapshotPage(PoolState& pool, Store& store,
   if (*next == 0) {
     CISTERN_RETURN_IF_ERROR(AddNamespaces(pool, page.records().new_namespaces()));
   }
-  const size_t end = std::min<size_t>(n, *next + kSliceKeys);
+  const size_t end = std::min<size_t>(n, *next + kSliceRecords);
   CISTERN_RETURN_IF_ERROR(
       ApplySlice(pool, store, page.records(), *next, end, /*snapshot=*/true, now));
   *next = end;
@@ -262,8 +283,8 @@ absl::Status SessionCore::OnSnapshotEnd(PoolState& pool, Store& store,
   return absl::OkStatus();
 }
 
-absl::Status SessionCore::OnHeartbeat(PoolState& pool, Store& store,
-                                      const wire::Heartbeat& heartbeat, MonoTime now) {
+absl::Status SessionCore::OnHeartbeat(Store& store, const wire::Heartbeat& heartbeat,
+                                      MonoTime now) {
   store.last_heard = now;
   store.heartbeat = heartbeat;
   if (!heartbeat.segments().empty()) {
@@ -286,7 +307,6 @@ absl::Status SessionCore::OnHeartbeat(PoolState& pool, Store& store,
   seq_at_heartbeat_ = next_seq_;
   acked_command_ = heartbeat.acked_command();
   acked_command_seq_ = heartbeat.record_seq();
-  SettleCommands(pool, store, now);
   return absl::OkStatus();
 }
 
@@ -298,30 +318,39 @@ bool SessionCore::Settled(PoolState& pool, const Store& store, const Victim& vic
          (slot->evicting() & victim.tiers) == 0;
 }
 
-void SessionCore::SettleCommands(PoolState& pool, Store& store, MonoTime now) {
+bool SessionCore::SettleCommands(PoolState& pool, Store& store, MonoTime now) {
   const bool acked_is_applied = phase_ == Phase::kStreaming && next_seq_ >= acked_command_seq_;
+  uint32_t looks = 0;
   while (!commands_.empty()) {
     Command& front = commands_.front();
     const bool carried_out = acked_is_applied && front.number <= acked_command_;
     while (front.settled < front.victims.size()) {
+      if (looks++ == kSliceKeys) return false;
+      if (looks % Index::kFetchKeys == 1) {
+        const size_t end = std::min(front.victims.size(), front.settled + Index::kFetchKeys);
+        for (size_t i = front.settled; i < end; ++i) pool.index.Fetch(front.victims[i].entry);
+      }
       const Victim& victim = front.victims[front.settled];
       if (carried_out) {
         RestoreVictim(pool, store, victim, now);
       } else if (!Settled(pool, store, victim)) {
-        return;
+        return true;
       }
       ++front.settled;
     }
     open_victims_ -= front.victims.size();
     commands_.pop_front();
   }
+  return true;
 }
 
 void SessionCore::OnClosed(PoolState& pool, Store& store, MonoTime now) {
-  for (const Command& command : commands_) {
-    for (const Victim& victim : command.victims) RestoreVictim(pool, store, victim, now);
+  for (Command& command : commands_) {
+    if (command.victims.empty()) continue;
+    pool.kept.push_back({store.index, std::move(command.victims), command.settled});
   }
   commands_.clear();
+  (void)RestoreKept(pool, now);  // most have few, and are done with here
   open_victims_ = 0;
   queue_.clear();
   // What it was still to drop it must not come back with.

@@ -34,7 +34,7 @@ struct Store;
 //   3. Evict commands are numbered. A victim is settled when its record arrives. A heartbeat that
 //      acknowledges a command, once all records made before it are applied, settles the command:
 //      victims that are still there were kept by the store and are taken back.
-//   4. Close drops what is queued and takes back every victim: the commands may be lost.
+//   4. Close drops what is queued and has every victim taken back: the commands may be lost.
 //
 // Role: MasterCore and SessionCall drive it. Thread-safety: none. Borrows nothing: the pool and the
 // store are passed in.
@@ -62,8 +62,10 @@ class SessionCore {
   absl::Status OnSnapshotPage(PoolState& pool, Store& store, const wire::SnapshotPage& page,
                               size_t* next, MonoTime now);
   absl::Status OnSnapshotEnd(PoolState& pool, Store& store, const wire::SnapshotEnd& end);
-  absl::Status OnHeartbeat(PoolState& pool, Store& store, const wire::Heartbeat& heartbeat,
-                           MonoTime now);
+  absl::Status OnHeartbeat(Store& store, const wire::Heartbeat& heartbeat, MonoTime now);
+  // What became of the commands, at most kSliceKeys victims a call; after records and heartbeats.
+  // True when there is nothing more to be learned now.
+  bool SettleCommands(PoolState& pool, Store& store, MonoTime now);
   void OnClosed(PoolState& pool, Store& store, MonoTime now);
 
   // Room for another command, and the store can know what it is about.
@@ -110,7 +112,6 @@ class SessionCore {
                              const google::protobuf::RepeatedPtrField<wire::NamespaceInfo>& infos);
   absl::Status ApplySlice(PoolState& pool, Store& store, const wire::Delta& delta, size_t begin,
                           size_t end, bool snapshot, MonoTime now);
-  void SettleCommands(PoolState& pool, Store& store, MonoTime now);
   static bool Settled(PoolState& pool, const Store& store, const Victim& victim);
   wire::MasterMessage& Queue();
   void QueueStale(PoolState& pool);

@@ -47,7 +47,7 @@ struct SessionService::StreamState {
 };
 
 SessionService::SessionService(Options options, CoreDriver& driver, RocksStateStore& state)
-    : options_(std::move(options)), driver_(driver), state_(state) {}
+    : options_(std::move(options)), driver_(driver), state_(state), worker_(driver) {}
 
 SessionService::~SessionService() = default;
 
@@ -70,7 +70,7 @@ grpc::ServerBidiReactor<wire::StoreMessage, wire::MasterMessage>* SessionService
   return stream.get();  // which holds itself
 }
 
-void SessionService::OnStreamMessage(SessionStream& stream, wire::StoreMessage& message) {
+bool SessionService::OnStreamMessage(SessionStream& stream, wire::StoreMessage& message) {
   StreamState& state = *static_cast<StreamState*>(stream.owner_state.get());
   absl::Status status;
   switch (state.step) {
@@ -88,17 +88,22 @@ void SessionService::OnStreamMessage(SessionStream& stream, wire::StoreMessage& 
         if (options_.on_segment_done) {
           options_.on_segment_done(state.session, *message.mutable_segment_done());
         }
-        return;
+        return true;
       }
-      status = OnRecords(state, message);
-      break;
+      OnRecords(stream, state, message);
+      return false;
     case StreamState::Step::kEnded:
-      return;
+      return true;
   }
-  if (status.ok()) return;
+  if (!status.ok()) EndWithError(stream, state, status);
+  return true;
+}
+
+void SessionService::EndWithError(SessionStream& stream, StreamState& state,
+                                  const absl::Status& why) {
   CISTERN_LOG_EVERY(Warning, absl::Seconds(1), "session from ", stream.peer(), ": ",
-                    status.ToString());
-  stream.CloseWithError(status);
+                    why.ToString());
+  stream.CloseWithError(why);
   EndSession(state);
 }
 
@@ -180,14 +185,20 @@ void SessionService::Welcome(const StreamPtr& stream, SessionId session,
   driver_.Dispatch();
 }
 
-absl::Status SessionService::OnRecords(StreamState& state, const wire::StoreMessage& message) {
+void SessionService::OnRecords(SessionStream& stream, StreamState& state,
+                               const wire::StoreMessage& message) {
   (void)PassFault(message);
-  SessionCall call(state.session, message);
-  driver_.Run(call);
-  if (message.has_delta()) (void)CISTERN_FAULT("master.session.applied");
-  CISTERN_RETURN_IF_ERROR(call.status());
-  driver_.DispatchTo(state.session);
-  return absl::OkStatus();
+  const bool delta = message.has_delta();
+  worker_.Add(state.session, message,
+              [this, delta, &state, held = stream.shared_from_this()](const absl::Status& status) {
+                if (delta) (void)CISTERN_FAULT("master.session.applied");
+                if (status.ok()) {
+                  driver_.DispatchTo(state.session);
+                } else {
+                  EndWithError(*held, state, status);
+                }
+                held->ReadNext();
+              });
 }
 
 void SessionService::OnStreamRoom(SessionStream&) { driver_.Dispatch(); }

@@ -5,7 +5,7 @@
 //   3. S -> M  auth           handshake_.OnAuth
 //   4. S -> M  hello          MasterCore::OnHello numbers the session
 //   5. M -> S  hello_ack      once the epoch it names is on disk; from then on the core's messages
-//   6. S -> M  anything else  SessionCall
+//   6. S -> M  anything else  SessionCall, on the RecordWorker's thread; then the next is read
 //
 // Whatever goes wrong is answered with an ErrorReply and the end of the stream.
 #ifndef CISTERN_MASTER_SESSION_SERVICE_H_
@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "master/core_driver.h"
+#include "master/record_worker.h"
 #include "master/session_stream.h"
 #include "master/state_store_rocksdb.h"
 #include "proto/store.grpc.pb.h"
@@ -68,7 +69,7 @@ class SessionService final : public wire::StoreSession::CallbackService,
   grpc::ServerBidiReactor<wire::StoreMessage, wire::MasterMessage>* Session(
       grpc::CallbackServerContext* context) override;
   // SessionStreamOwner, on gRPC's threads:
-  void OnStreamMessage(SessionStream& stream, wire::StoreMessage& message) override;
+  bool OnStreamMessage(SessionStream& stream, wire::StoreMessage& message) override;
   void OnStreamRoom(SessionStream& stream) override;
   void OnStreamClosed(SessionStream& stream) override;
   // SessionOutput:
@@ -85,7 +86,9 @@ class SessionService final : public wire::StoreSession::CallbackService,
   absl::Status OnAuth(StreamState& state, const wire::StoreMessage& message);
   absl::Status OnHello(SessionStream& stream, StreamState& state,
                        const wire::StoreMessage& message);
-  absl::Status OnRecords(StreamState& state, const wire::StoreMessage& message);
+  // Leaves the message to the worker.
+  void OnRecords(SessionStream& stream, StreamState& state, const wire::StoreMessage& message);
+  void EndWithError(SessionStream& stream, StreamState& state, const absl::Status& why);
   // Sends hello_ack and lets the core's messages follow.
   void Welcome(const StreamPtr& stream, SessionId session, const wire::SessionHelloAck& ack);
   void EndSession(StreamState& state);
@@ -108,6 +111,8 @@ class SessionService final : public wire::StoreSession::CallbackService,
   absl::flat_hash_map<uint64_t, Entry> streams_ ABSL_GUARDED_BY(mutex_);
   // Sessions that have been welcomed.
   absl::flat_hash_map<SessionId, StreamPtr> sessions_ ABSL_GUARDED_BY(mutex_);
+
+  RecordWorker worker_;  // last: it uses the others until it is gone
 };
 
 }  // namespace cistern::master

@@ -52,7 +52,7 @@ SessionStream::Step SessionStream::NextStepLocked() {
     write_started_ = clock_.Mono();
     return Step::kWrite;
   }
-  if (!aborted_ && !closing_) return Step::kNothing;
+  if ((!aborted_ && !closing_) || in_hand_ > 0) return Step::kNothing;
   finished_ = true;
   return Step::kFinish;
 }
@@ -131,10 +131,25 @@ void SessionStream::Abort() {
   Do(step);
 }
 
+void SessionStream::ReadNext() {
+  const std::shared_ptr<SessionStream> self = shared_from_this();  // it may end meanwhile
+  StartRead(&incoming_);
+  Step step;
+  {
+    MutexLock lock(mutex_);
+    --in_hand_;
+    step = NextStepLocked();
+  }
+  Do(step);
+}
+
 void SessionStream::OnReadDone(bool ok) {
   if (ok) {
-    owner_->OnStreamMessage(*this, incoming_);
-    StartRead(&incoming_);
+    {
+      MutexLock lock(mutex_);
+      ++in_hand_;
+    }
+    if (owner_->OnStreamMessage(*this, incoming_)) ReadNext();
     return;
   }
   owner_->OnStreamClosed(*this);

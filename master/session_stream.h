@@ -20,12 +20,15 @@ namespace cistern::master {
 
 class SessionStream;
 
-// Who is told of a stream's events. On gRPC's threads, one event of a stream at a time.
+// Who is told of a stream's events. On gRPC's threads, one event of a stream at a time. These are
+// few (two, on a small host), and while they are held up nobody is accepted or answered on the
+// port: what takes long is done elsewhere.
 class SessionStreamOwner {
  public:
   virtual ~SessionStreamOwner() = default;
-  // `message` may be moved from; the next is read when this returns.
-  virtual void OnStreamMessage(SessionStream& stream, wire::StoreMessage& message) = 0;
+  // `message` may be moved from. True: it is dealt with, the next is read. False: it stays as it is
+  // until the owner has called stream.ReadNext(), once, from any thread.
+  virtual bool OnStreamMessage(SessionStream& stream, wire::StoreMessage& message) = 0;
   // The queue has become short (see HasRoom). Also while the two others run.
   virtual void OnStreamRoom(SessionStream& stream) = 0;
   // No message follows. Exactly once, even if no message ever came.
@@ -52,6 +55,8 @@ class SessionStream final : public grpc::ServerBidiReactor<wire::StoreMessage, w
                 Clock& clock, const Limits& limits);
   // Takes hold of itself and starts reading. Once, by the maker, who returns it to gRPC.
   void Start();
+  // The message that OnStreamMessage has kept is dealt with.
+  void ReadNext();
 
   // Queues a message. Silently nothing after Close or Abort. Never blocks.
   void Send(wire::MasterMessage message);
@@ -95,9 +100,12 @@ class SessionStream final : public grpc::ServerBidiReactor<wire::StoreMessage, w
   const Limits limits_;
   const std::string peer_;
 
-  wire::StoreMessage incoming_;  // reading side only
+  wire::StoreMessage incoming_;  // gRPC's while it reads, else the owner's
 
   mutable Mutex mutex_;
+  // Messages read whose successor's read has not been started: until then the stream is not
+  // finished, behind which gRPC may let go of it.
+  int in_hand_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<wire::MasterMessage> queue_ ABSL_GUARDED_BY(mutex_);
   size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

@@ -48,7 +48,11 @@ class Service final : public wire::StoreSession::CallbackService, public Session
     stream->Start();
     return stream.get();
   }
-  void OnStreamMessage(SessionStream&, wire::StoreMessage&) override { ++messages; }
+  bool OnStreamMessage(SessionStream&, wire::StoreMessage& message) override {
+    last_seq = message.fence_done().record_seq();
+    ++messages;
+    return !keep;
+  }
   void OnStreamRoom(SessionStream&) override { ++rooms; }
   void OnStreamClosed(SessionStream&) override { ++closed; }
 
@@ -61,6 +65,8 @@ class Service final : public wire::StoreSession::CallbackService, public Session
     stream_ = nullptr;
   }
 
+  std::atomic<bool> keep = false;  // the messages, until somebody calls ReadNext
+  std::atomic<uint64_t> last_seq = 0;
   std::atomic<int> messages = 0;
   std::atomic<int> rooms = 0;
   std::atomic<int> closed = 0;
@@ -83,19 +89,24 @@ class SessionStreamTest : public ::testing::Test {
     ASSERT_NE(server_, nullptr);
     stub_ = wire::StoreSession::NewStub(grpc::CreateChannel("127.0.0.1:" + std::to_string(port),
                                                             grpc::InsecureChannelCredentials()));
-    context_.set_deadline(absl::ToChronoTime(Clock::Real().Wall() + kPatience));
-    client_ = stub_->Session(&context_);
+    context_ = std::make_unique<grpc::ClientContext>();
+    context_->set_deadline(absl::ToChronoTime(Clock::Real().Wall() + kPatience));
+    client_ = stub_->Session(context_.get());
     // The server sees the stream with its first message.
     client_->Write(wire::StoreMessage());
     ASSERT_TRUE(Eventually([&] { return service_->messages == 1; }));
   }
-  ~SessionStreamTest() override {
-    context_.TryCancel();
-    client_ = nullptr;
+  ~SessionStreamTest() override { End(); }
+  // Ends the stream and its server.
+  void End() {
     if (server_ == nullptr) return;
+    context_->TryCancel();
+    client_ = nullptr;
     service_->Forget();
     server_->Shutdown(absl::ToChronoTime(Clock::Real().Wall() + absl::Seconds(5)));
     EXPECT_EQ(service_->closed, 1);
+    server_ = nullptr;
+    stub_ = nullptr;
   }
   // Sends while there is room, until the peer's side takes no more: gRPC's own buffers are full.
   // Returns how many were sent.
@@ -120,7 +131,7 @@ class SessionStreamTest : public ::testing::Test {
   std::unique_ptr<Service> service_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<wire::StoreSession::Stub> stub_;
-  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientContext> context_;
   std::unique_ptr<grpc::ClientReaderWriter<wire::StoreMessage, wire::MasterMessage>> client_;
 };
 
@@ -194,10 +205,55 @@ TEST_F(SessionStreamTest, AbortEndsAWriteThatThePeerDoesNotTake) {
   EXPECT_TRUE(Eventually([&] { return service_->closed == 1; }));
 }
 
+wire::StoreMessage Numbered(uint64_t seq) {
+  wire::StoreMessage message;
+  message.mutable_fence_done()->set_record_seq(seq);
+  return message;
+}
+
+TEST_F(SessionStreamTest, TheNextMessageIsReadWhenTheOneBeforeIsDealtWith) {
+  Serve();
+  service_->keep = true;
+  for (uint64_t i = 1; i <= 3; ++i) client_->Write(Numbered(i));
+  for (uint64_t i = 1; i <= 3; ++i) {
+    ASSERT_TRUE(Eventually([&] { return service_->messages == static_cast<int>(1 + i); })) << i;
+    EXPECT_EQ(service_->last_seq, i);
+    // What is sent does not wait for it.
+    service_->stream()->Send(Ack(i));
+    wire::MasterMessage message;
+    ASSERT_TRUE(client_->Read(&message));
+    EXPECT_EQ(message.ack().seq(), i);
+    EXPECT_EQ(service_->messages, static_cast<int>(1 + i));
+    service_->stream()->ReadNext();
+  }
+}
+
+// Cut, closed or abandoned by its peer while a message is in hand: it ends, and only behind that.
+TEST_F(SessionStreamTest, EndsBehindTheMessageInHand) {
+  for (const int way : {0, 1, 2}) {
+    SCOPED_TRACE(way);
+    if (way > 0) End();
+    Serve();
+    const auto stream = service_->stream();
+    service_->keep = true;
+    client_->Write(Numbered(7));
+    ASSERT_TRUE(Eventually([&] { return service_->messages == 2; }));
+    if (way == 0) stream->Abort();
+    if (way == 1) stream->CloseWithError(absl::AbortedError("why"));
+    if (way == 2) context_->TryCancel();
+    Clock::Real().SleepFor(absl::Milliseconds(20));
+    EXPECT_EQ(service_->closed, 0);
+    EXPECT_EQ(service_->last_seq, 7u);  // nothing else was read into it
+    stream->ReadNext();
+    EXPECT_TRUE(Eventually([&] { return service_->closed == 1; }));
+    stream->Send(Ack(1));  // silently
+  }
+}
+
 TEST_F(SessionStreamTest, HeldAfterItsEndItTakesMessagesSilently) {
   Serve();
   const auto stream = service_->stream();
-  context_.TryCancel();
+  context_->TryCancel();
   EXPECT_TRUE(Eventually([&] { return service_->closed == 1; }));
   stream->Send(Ack(1));
   stream->Close();

@@ -28,6 +28,7 @@ struct TierState {
   uint64_t chunks = 0;          // by the index
   uint64_t evicting_bytes = 0;  // told to drop, not yet reported
   uint64_t evicting_chunks = 0;
+  uint64_t hunt_looks = 0;      // of the hunt for victims that goes on (evictor.h)
   uint64_t capacity_bytes = 0;  // allocatable
   uint64_t header_count = 0;    // 0 = no limit known
   uint64_t overhead_bytes = 0;  // what the store says is committed beyond `bytes` (part tables...)

@@ -11,8 +11,9 @@ namespace {
 
 constexpr size_t kMaxPieces = 1000;  // below IOV_MAX (1024)
 constexpr size_t kScratchBytes = 64 << 10;
-// A buffer grown beyond this for one long meta is given back when that is done.
-constexpr size_t kKeptBytes = 64 << 10;
+// A buffer grown beyond this for one long meta is given back when that is done. What it grows to
+// for a lookup of 8,000 keys is kept: growing it for each cost more than reading.
+constexpr size_t kKeptBytes = 128 << 10;
 
 // Where discarded bytes go: nobody reads them.
 uint8_t* Scratch() {

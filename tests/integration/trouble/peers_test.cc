@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <random>
 #include <thread>
@@ -62,6 +64,14 @@ class PeersTest : public TroubleFixture {
     get.set_target_lengths(std::string(reinterpret_cast<const char*>(&length), sizeof(length)));
     get.set_deadline_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(deadline)));
     return get.SerializeAsString();
+  }
+  // With AddressSanitizer what is freed is kept for a while (256 MiB of it, by default), to find
+  // uses of it: as little as possible by daemons whose memory is looked at. Before they start.
+  static void KeepLittleOfWhatIsFreed() {
+    const char* const options = getenv("ASAN_OPTIONS");
+    const std::string all = std::string(options == nullptr ? "" : options) +
+                            ":quarantine_size_mb=8:thread_local_quarantine_size_kb=64";
+    setenv("ASAN_OPTIONS", all.c_str(), /*overwrite=*/1);
   }
   static int OpenFiles(pid_t pid) {
     std::error_code error;
@@ -222,20 +232,37 @@ TEST_F(PeersTest, LeasesThatNobodyReleasesStopNoPuts) {
 
 // --- nonsense ---
 
+// Where nonsense is sent: a port of this host, or a socket's file.
+struct Target {
+  std::string name;  // for people
+  uint16_t port = 0;
+  std::string path = {};
+};
+
 class Socket {
  public:
-  explicit Socket(uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  explicit Socket(const Target& target)
+      : fd_(socket(target.path.empty() ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     timeval patience{.tv_sec = 5, .tv_usec = 0};
     setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-    good_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    if (target.path.empty()) {
+      sockaddr_in address{};
+      address.sin_family = AF_INET;
+      address.sin_port = htons(target.port);
+      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      good_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    } else {
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      if (target.path.size() >= sizeof(address.sun_path)) return;
+      std::memcpy(address.sun_path, target.path.c_str(), target.path.size() + 1);
+      good_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    }
   }
   ~Socket() { close(fd_); }
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
+  bool good() const { return good_; }
   bool Send(std::string_view bytes) const {
     return good_ && send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
                         static_cast<ssize_t>(bytes.size());
@@ -246,13 +273,65 @@ class Socket {
   bool good_ = false;
 };
 
+// Connection after connection until `stop`, some of which stay open for a while.
+void TalkNonsense(const Target& target, std::mt19937_64& random, const std::atomic<bool>& stop,
+                  const std::function<void(bool connected)>& spoken) {
+  std::vector<std::unique_ptr<Socket>> open;  // slow drips and halves
+  const auto noise = [&random](size_t bytes) {
+    std::string out(bytes, '\0');
+    for (char& c : out) c = static_cast<char>(random());
+    return out;
+  };
+  const std::string hello = transport::RawFrame(FrameType::kHello, 0, noise(100), "");
+  while (!stop) {
+    auto socket = std::make_unique<Socket>(target);
+    const bool connected = socket->good();
+    switch (random() % 6) {
+      case 0:
+        socket->Send(noise(1 + random() % 5'000));
+        break;
+      case 1:  // half a frame, and silence
+        socket->Send(hello.substr(0, random() % hello.size()));
+        open.push_back(std::move(socket));
+        break;
+      case 2: {  // the largest lengths there are
+        std::string frame = hello;
+        std::memset(frame.data() + 16, 0xFF, 16);
+        socket->Send(frame);
+        break;
+      }
+      case 3:
+        socket->Send(hello + noise(random() % 300));
+        break;
+      case 4:
+        socket->Send("GET / HTTP/1.1\r\n\r\n");
+        break;
+      case 5:  // HTTP/2's preface, then noise in its frames
+        socket->Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + noise(200));
+        break;
+    }
+    for (const auto& slow : open) slow->Send(noise(1));
+    if (open.size() > 50) open.erase(open.begin(), open.begin() + 25);
+    spoken(connected);
+    Clock::Real().SleepFor(absl::Milliseconds(1));
+  }
+}
+
 TEST_F(PeersTest, NonsenseOnEveryPortHarmsNobody) {
   constexpr uint64_t kSeed = 20'260'301;
   SCOPED_TRACE(kSeed);
+  KeepLittleOfWhatIsFreed();
   StartTroublePool();
   ASSERT_EQ(Put("a", 1, 300'000, Visible()), ChunkCode::kOk);
-  const std::vector<uint16_t> targets = {ports(kMaster).data, ports(kMaster).grpc,
-                                         ports(Store(0)).data, ports(Store(1)).data};
+  const std::vector<Target> targets = {
+      {.name = "the master's data port", .port = ports(kMaster).data},
+      {.name = "the master's gRPC port", .port = ports(kMaster).grpc},
+      {.name = "the master's HTTP port", .port = ports(kMaster).http},
+      {.name = "a store's data port", .port = ports(Store(0)).data},
+      {.name = "a store's HTTP port", .port = ports(Store(0)).http},
+      {.name = "a store's socket", .path = ports(Store(0)).socket},
+      {.name = "another store's data port", .port = ports(Store(1)).data},
+  };
   std::vector<int> files;
   std::vector<int64_t> memory;
   for (const int daemon : {kMaster, Store(0), Store(1)}) {
@@ -261,48 +340,15 @@ TEST_F(PeersTest, NonsenseOnEveryPortHarmsNobody) {
   }
   std::atomic<bool> stop{false};
   std::atomic<int> spoken{0};
+  std::vector<std::atomic<int>> heard(targets.size());
   std::vector<std::thread> talkers;
   for (size_t t = 0; t < targets.size(); ++t) {
     talkers.emplace_back([&, t] {
       std::mt19937_64 random(kSeed + t);
-      std::vector<std::unique_ptr<Socket>> open;  // slow drips and halves
-      const auto noise = [&random](size_t bytes) {
-        std::string out(bytes, '\0');
-        for (char& c : out) c = static_cast<char>(random());
-        return out;
-      };
-      const std::string hello = transport::RawFrame(FrameType::kHello, 0, noise(100), "");
-      while (!stop) {
-        auto socket = std::make_unique<Socket>(targets[t]);
-        switch (random() % 6) {
-          case 0:
-            socket->Send(noise(1 + random() % 5'000));
-            break;
-          case 1:  // half a frame, and silence
-            socket->Send(hello.substr(0, random() % hello.size()));
-            open.push_back(std::move(socket));
-            break;
-          case 2: {  // the largest lengths there are
-            std::string frame = hello;
-            std::memset(frame.data() + 16, 0xFF, 16);
-            socket->Send(frame);
-            break;
-          }
-          case 3:
-            socket->Send(hello + noise(random() % 300));
-            break;
-          case 4:
-            socket->Send("GET / HTTP/1.1\r\n\r\n");
-            break;
-          case 5:  // HTTP/2's preface, then noise in its frames
-            socket->Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + noise(200));
-            break;
-        }
-        for (const auto& slow : open) slow->Send(noise(1));
-        if (open.size() > 50) open.erase(open.begin(), open.begin() + 25);
+      TalkNonsense(targets[t], random, stop, [&](bool connected) {
+        heard[t] += connected ? 1 : 0;
         ++spoken;
-        Clock::Real().SleepFor(absl::Milliseconds(1));
-      }
+      });
     });
   }
   // Until there was much of it, and for a while at least.
@@ -321,6 +367,7 @@ TEST_F(PeersTest, NonsenseOnEveryPortHarmsNobody) {
   stop = true;
   for (std::thread& talker : talkers) talker.join();
   std::cout << "  " << served << " rounds were served among " << spoken << " senseless peers\n";
+  for (size_t t = 0; t < targets.size(); ++t) EXPECT_GT(heard[t], 10) << targets[t].name;
   // Nobody died, and what they took is given back.
   ASSERT_NO_FATAL_FAILURE(AwaitService());
   size_t d = 0;
@@ -328,9 +375,16 @@ TEST_F(PeersTest, NonsenseOnEveryPortHarmsNobody) {
     EXPECT_FALSE(HasEnded(pid(daemon)));
     EXPECT_TRUE(Eventually([&] { return OpenFiles(pid(daemon)) <= files[d] + 20; }))
         << OpenFiles(pid(daemon)) << " files, " << files[d] << " before";
-    // gRPC lets go of connections behind the peers' pace, and keeps what it had for the next ones.
-    const int64_t allowed = int64_t{daemon == kMaster ? 256 : 64} << 20;
-    EXPECT_LT(ResidentBytes(pid(daemon)) - memory[d], allowed);
+    // gRPC closes connections behind the peers' pace: the master has thousands open for a while, of
+    // 15 KiB each. It gives back what they took, but for what lies between blocks in use.
+    const int64_t allowed = int64_t{daemon == kMaster ? 128 : 64} << 20;
+    int64_t grown = 0;
+    EXPECT_TRUE(Eventually([&] {
+      grown = ResidentBytes(pid(daemon)) - memory[d];
+      return grown < allowed;
+    })) << grown / 1024
+        << " KiB more than before";
+    std::cout << "  daemon " << daemon << " keeps " << grown / 1024 << " KiB\n";
     ++d;
   }
   ExpectNothingIsLeft();

@@ -67,7 +67,10 @@ void TroubleFixture::StartTroublePool(uint64_t pool_bytes, int stores,
     ASSERT_OK_AND_ASSIGN(const ctl::Endpoints at,
                          ctl::ReadEndpointsFile(pool_->dir() + folder + "/endpoints.json"));
     ASSERT_OK_AND_ASSIGN(const ctl::HostPort data, ctl::SplitHostPort(at.data));
-    Ports ports{.data = static_cast<uint16_t>(std::stoi(data.port))};
+    ASSERT_OK_AND_ASSIGN(const ctl::HostPort http, ctl::SplitHostPort(at.http));
+    Ports ports{.data = static_cast<uint16_t>(std::stoi(data.port)),
+                .http = static_cast<uint16_t>(std::stoi(http.port))};
+    if (d != 0) ports.socket = pool_->dir() + folder + "/store.sock";
     if (d == 0) {
       ASSERT_OK_AND_ASSIGN(const ctl::HostPort grpc, ctl::SplitHostPort(at.grpc));
       ports.grpc = static_cast<uint16_t>(std::stoi(grpc.port));

@@ -14,10 +14,13 @@
 
 namespace cistern {
 
-// Where a daemon listens. grpc is 0 for stores.
+// Where a daemon listens. grpc is 0 for stores, socket (shared memory) "" for the master; http is
+// the first process's, a replaced one takes another.
 struct Ports {
   uint16_t data = 0;
   uint16_t grpc = 0;
+  uint16_t http = 0;
+  std::string socket = {};
 };
 
 class TroubleFixture : public PoolFixture {
