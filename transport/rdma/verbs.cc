@@ -62,14 +62,13 @@ absl::Status LoadIbverbs(const char* name, Verbs* verbs) {
   library.Optional("ibv_reg_dmabuf_mr", "IBVERBS_1.12", &verbs->reg_dmabuf_mr);
   CISTERN_RETURN_IF_ERROR(library.missing());
 
-  // Where the kernel copies at once, libibverbs does nothing here and tells so afterwards.
-  const bool guarded = verbs->fork_init() == 0;
   ibv_fork_status (*is_fork_initialized)() = nullptr;
   library.Optional("ibv_is_fork_initialized", "IBVERBS_1.13", &is_fork_initialized);
+  // Asked first: told to, libibverbs takes pages out of children where the kernel copies them, too.
   if (is_fork_initialized != nullptr && is_fork_initialized() == IBV_FORK_UNNEEDED) {
     verbs->fork_safety = ForkSafety::kByKernel;
   } else {
-    verbs->fork_safety = guarded ? ForkSafety::kDontFork : ForkSafety::kUnguarded;
+    verbs->fork_safety = verbs->fork_init() == 0 ? ForkSafety::kDontFork : ForkSafety::kUnguarded;
   }
   return absl::OkStatus();
 }

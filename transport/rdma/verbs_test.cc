@@ -42,7 +42,9 @@ TEST(VerbsTest, EveryThreadGetsTheSameTable) {
   for (std::thread& thread : threads) thread.join();
   for (const auto& one : seen) {
     ASSERT_EQ(one.status(), LoadVerbs().status());
-    if (one.ok()) EXPECT_EQ(*one, *LoadVerbs());
+    if (one.ok()) {
+      EXPECT_EQ(*one, *LoadVerbs());
+    }
   }
 }
 
