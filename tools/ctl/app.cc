@@ -59,6 +59,7 @@ int RunApp(int argc, const char* const* argv, std::ostream& out, std::ostream& e
   AddEvict(app, context);
   AddPing(app, context);
   AddTop(app, context);
+  AddDoctor(app, context);
   AddVersion(app, context);
   try {
     app.parse(argc, argv);

@@ -21,6 +21,7 @@ void AddGet(CLI::App& app, Context& context);
 void AddEvict(CLI::App& app, Context& context);
 void AddPing(CLI::App& app, Context& context);
 void AddTop(CLI::App& app, Context& context);
+void AddDoctor(CLI::App& app, Context& context);
 void AddVersion(CLI::App& app, Context& context);
 
 }  // namespace cistern::ctl

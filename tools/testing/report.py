@@ -2,6 +2,10 @@
 """Adds up test results, from Bazel's build event files, one per lane.
 
 Usage: report.py [LANE=EVENTS.json | NAME=passed | NAME=failed]...
+       report.py --freeze EVENTS.json
+
+An event file only points to the results. Where a later lane runs the same tests in the same build,
+it overwrites them: --freeze puts them into the event file's place.
 
 Counts test cases, each once however many lanes ran it: failed if it failed in any, passed if it
 passed in one, else skipped. A target that did not build, timed out or died counts as one failed
@@ -15,6 +19,7 @@ import urllib.parse
 import xml.etree.ElementTree as ElementTree
 
 PASSED, SKIPPED, FAILED = "passed", "skipped", "failed"
+_FROZEN = "frozen"  # The one key of the one line that a frozen file has.
 _WORSE = [SKIPPED, PASSED, FAILED]  # Of two lanes' words about one case, the later here counts.
 
 
@@ -51,6 +56,8 @@ def cases_of_events(lines):
     expected, results = set(), {}
     for line in lines:
         event = json.loads(line)
+        if _FROZEN in event:
+            return {(target, case): outcome for target, case, outcome in event[_FROZEN]}
         what = event.get("id", {})
         if "targetConfigured" in what and "configured" in event:
             if event["configured"].get("targetKind", "").endswith("_test rule"):
@@ -101,7 +108,18 @@ def summary(lanes):
     return lines + [last], count(total, FAILED)
 
 
+def freeze(path):
+    with open(path, encoding="utf-8") as file:
+        cases = cases_of_events(file)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({_FROZEN: [[target, case, outcome] for (target, case), outcome in cases.items()]},
+                  file)
+
+
 def main(arguments):
+    if arguments[:1] == ["--freeze"]:
+        freeze(arguments[1])
+        return 0
     lanes = {}
     for argument in arguments:
         name, value = argument.split("=", 1)

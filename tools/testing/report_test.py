@@ -59,6 +59,20 @@ class ReportTest(unittest.TestCase):
                                         self.result("//a", "PASSED", good)])
         self.assertEqual(cases, {("//a", "A.Good"): "passed"})
 
+    def test_frozen_results_stay_when_a_later_lane_overwrites_them(self):
+        skipped = ('<testsuites><testcase name="Card" classname="A" result="skipped"/>'
+                   '<testcase name="Bad" classname="A"><failure/></testcase></testsuites>')
+        passed = '<testsuites><testcase name="Card" classname="A"/></testsuites>'
+        events = self.folder / "events.json"
+        events.write_text("\n".join([self.configured("//a"), self.result("//a", "FAILED", skipped),
+                                     self.configured("//b")]))
+        report.freeze(events)
+        self.result("//a", "PASSED", passed)  # The same file anew.
+        with open(events, encoding="utf-8") as file:
+            cases = report.cases_of_events(file)
+        self.assertEqual(cases, {("//a", "A.Card"): "skipped", ("//a", "A.Bad"): "failed",
+                                 ("//b", "(not built or not run)"): "failed"})
+
     def test_a_case_of_two_lanes_counts_once_and_fails_if_one_fails(self):
         lanes = {"opt": {("//a", "X"): "passed", ("//a", "Y"): "skipped", ("//a", "Z"): "skipped"},
                  "asan": {("//a", "X"): "failed", ("//a", "Y"): "passed"}}
