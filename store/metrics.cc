@@ -68,7 +68,7 @@ constexpr MetricInfo kTable[] = {
     {"cistern_store_namespace_chunks", kGauge, "namespace",
      "chunks; the namespaces beyond the first 100 are summed up as (other)"},
     {"cistern_store_namespace_payload_bytes", kGauge, "namespace", "sum of the chunks' lengths"},
-    {"cistern_store_background_tasks", kGauge, "", "checks that wait for the background thread"},
+    {"cistern_store_background_tasks", kGauge, "", "checks that wait for a background thread"},
     {"cistern_store_background_idle_seconds", kGauge, "",
      "time since the background thread last came round; beyond 10 the store counts as hung"},
     {"cistern_store_call_seconds", kHistogram, "call,code",
