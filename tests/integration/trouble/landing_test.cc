@@ -107,6 +107,7 @@ TEST_P(LandingTest, NoByteIsReadForAStoppedStoreAfterThePutHasReturned) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tcp, LandingTest, ::testing::Values(Wire::kTcp));
+INSTANTIATE_TEST_SUITE_P(Shm, LandingTest, ::testing::Values(Wire::kShm));
 
 }  // namespace
 }  // namespace cistern
