@@ -3,6 +3,7 @@
 #include <atomic>
 #include <thread>
 
+#include "base/eventually.h"
 #include "base/test_util.h"
 
 namespace cistern {
@@ -152,7 +153,7 @@ TEST_F(BufferRegistryTest, UnregisterWaitsForPinsAndRefusesLaterCalls) {
     returned = true;
   });
   // The buffer leaves the table before the wait begins: once it is refused, the thread waits.
-  while (Usable({{At(0x10000), 0x1000}})) std::this_thread::yield();
+  EXPECT_TRUE(Eventually([&] { return !Usable({{At(0x10000), 0x1000}}); }));
   EXPECT_FALSE(returned);
   pins.Release();
   thread.join();

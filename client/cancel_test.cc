@@ -3,6 +3,7 @@
 #include <random>
 #include <thread>
 
+#include "base/eventually.h"
 #include "client/testing/client_fixture.h"
 
 namespace cistern {
@@ -16,6 +17,7 @@ class CancelTest : public ClientFixture, public ::testing::WithParamInterface<Wi
   void SetUp() override {
     ClientOptions options = pool_.options();
     options.wire = GetParam();
+    if (GetParam() == Wire::kShm) pool_.ServeShm(sockets_.path());
     Connect(options);
   }
   // Passes a random little while, so that a call is somewhere on its way.
@@ -23,6 +25,7 @@ class CancelTest : public ClientFixture, public ::testing::WithParamInterface<Wi
     for (uint64_t turns = random_() % 2'000; turns > 0; --turns) std::this_thread::yield();
   }
   std::mt19937_64 random_{kSeed};
+  TempDir sockets_;
 };
 
 TEST_P(CancelTest, NoByteLandsAfterAGetHasEnded) {
@@ -39,7 +42,7 @@ TEST_P(CancelTest, NoByteLandsAfterAGetHasEnded) {
     const int gets = pool_.store(0).gets;
     auto pending = ns_->BatchGetAsync({&item, 1});
     // As soon as the store has begun, or somewhere on its way.
-    while (pool_.store(0).gets == gets) std::this_thread::yield();
+    ASSERT_TRUE(Eventually([&] { return pool_.store(0).gets != gets; }));
     if (round % 2 == 1) Linger();
     pending.Cancel();
     const ChunkCode code = pending.Take().items[0].code;
@@ -142,6 +145,7 @@ TEST_P(CancelTest, ManyCallsAtOnceAmidStoresThatComeAndGo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tcp, CancelTest, ::testing::Values(Wire::kTcp));
+INSTANTIATE_TEST_SUITE_P(Shm, CancelTest, ::testing::Values(Wire::kShm));
 
 }  // namespace
 }  // namespace cistern

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <thread>
 
+#include "base/eventually.h"
 #include "client/testing/client_fixture.h"
 
 namespace cistern {
@@ -44,16 +45,6 @@ class GetByPartTest : public ClientFixture {
     const uint64_t begin = part * kPart;
     const uint64_t bytes = std::min(kPart, span.bytes - begin);
     return std::memcmp(static_cast<char*>(span.data) + begin, text.data() + begin, bytes) == 0;
-  }
-  // Until `done`, for at most 20 s.
-  template <typename F>
-  static bool Eventually(F done) {
-    const MonoTime until = Clock::Real().Mono() + absl::Seconds(20);
-    while (!done()) {
-      if (Clock::Real().Mono() >= until) return false;
-      Clock::Real().SleepFor(absl::Milliseconds(1));
-    }
-    return true;
   }
 };
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/eventually.h"
 #include "base/test_util.h"
 #include "client/part_progress.h"
 #include "client/testing/fake_store.h"
@@ -230,7 +231,7 @@ TEST_F(GetCallTest, WhatWasToldOutlivesACutAndTheRestIsGotBehindIt) {
       for (const auto& item : items_) sum += item->told;
       return sum;
     };
-    while (store_.gets == 0 || told() < sent) Clock::Real().SleepFor(absl::Microseconds(50));
+    ASSERT_TRUE(Eventually([&] { return store_.gets > 0 && told() >= sent; }));
     network_->CutConnections(server_->port());
     get->Wait();
     EXPECT_FALSE(get->status.ok());

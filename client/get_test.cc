@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/eventually.h"
 #include "client/testing/client_fixture.h"
 
 namespace cistern {
@@ -170,7 +171,7 @@ TEST_F(GetTest, FlippedByteIsDataLossAndReported) {
   pool_.store(0).set_get_fault(Fault::kFlippedByte);
   EXPECT_EQ(Get("a", 200'000).first, ChunkCode::kDataLoss);
   EXPECT_GE(client_->stats().verify_failures, 1u);
-  while (pool_.store(0).bad_reports == 0) std::this_thread::yield();
+  EXPECT_TRUE(Eventually([&] { return pool_.store(0).bad_reports > 0; }));
 }
 
 TEST_F(GetTest, FlippedByteIsHealedByTheOtherReplica) {
@@ -256,7 +257,7 @@ TEST_F(GetTest, CancelEndsQuietly) {
   pool_.store(0).set_get_fault(Fault::kNever);
   const GetItem item = ItemToGet("a", 8'192);
   auto pending = ns_->BatchGetAsync({&item, 1});
-  while (pool_.store(0).gets == 0) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return pool_.store(0).gets > 0; }));
   EXPECT_FALSE(pending.Wait(absl::ZeroDuration()));
   pending.Cancel();
   EXPECT_EQ(pending.Take().items[0].code, ChunkCode::kCancelled);

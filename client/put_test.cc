@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/eventually.h"
 #include "client/testing/client_fixture.h"
 
 namespace cistern {
@@ -176,7 +177,7 @@ TEST_F(PutTest, DeadStoreIsPlacedAnewUnderTheSameOperation) {
   // The second Place goes to the other store.
   const PutItem item = ItemToPut("a", PatternBytes(1, 3 << 20));
   auto pending = ns_->BatchPutAsync({&item, 1});
-  while (pool_.master().places < 2) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return pool_.master().places >= 2; }));
   pool_.master().set_place_on(1);
   const BatchResult result = pending.Take();
   EXPECT_EQ(result.items[0].code, ChunkCode::kOk) << result.message;
@@ -208,7 +209,7 @@ TEST_F(PutTest, CancelledPutEndsQuietly) {
   pool_.store(0).set_put_fault(Fault::kNever);
   const PutItem item = ItemToPut("a", std::string(3 << 20, 'x'));
   auto pending = ns_->BatchPutAsync({&item, 1});
-  while (pool_.store(0).puts == 0) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return pool_.store(0).puts > 0; }));
   EXPECT_FALSE(pending.Done());
   pending.Cancel();
   EXPECT_EQ(pending.Take().items[0].code, ChunkCode::kCancelled);
@@ -238,7 +239,7 @@ TEST_F(PutTest, WaitVisibleAsksUntilLookupsSeeIt) {
   PutOptions options;
   options.wait_visible = true;
   auto pending = ns_->BatchPutAsync({&item, 1}, options);
-  while (!pool_.store(0).Has(Name("a"))) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return pool_.store(0).Has(Name("a")); }));
   EXPECT_FALSE(pending.Done());
   pool_.master().SetLookupAnswer(Id("a"), {0});
   const BatchResult result = pending.Take();

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/eventually.h"
 #include "base/test_util.h"
 #include "client/client.h"
 
@@ -45,7 +46,7 @@ TEST(ResolverTest, ConnectAndCloseEndWhileTheResolverBlocks) {
   }
   EXPECT_GT(g_blocked, 0);
   g_release = true;
-  while (g_blocked > 0) Clock::Real().SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(Eventually([] { return g_blocked == 0; }));
 }
 
 }  // namespace

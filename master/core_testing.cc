@@ -26,6 +26,18 @@ std::vector<KeyId> Ids(const std::vector<uint64_t>& numbers) {
 
 }  // namespace
 
+std::vector<TestRecord> Puts(uint64_t first_id, uint64_t count, uint64_t first_version) {
+  std::vector<TestRecord> out;
+  for (uint64_t i = 0; i < count; ++i) {
+    out.push_back({.id = first_id + i, .version = first_version + i});
+  }
+  return out;
+}
+
+TestRecord Gone(uint64_t id, uint64_t version, wire::Cause cause) {
+  return {.id = id, .version = version, .tiers = 0, .cause = cause};
+}
+
 absl::Status MemoryStateStore::SaveNamespace(const wire::NamespaceInfo& info) {
   for (wire::NamespaceInfo& known : state.namespaces) {
     if (known.id() == info.id()) {

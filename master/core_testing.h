@@ -40,6 +40,11 @@ struct TestRecord {
   wire::Cause cause = wire::CAUSE_PUT;
 };
 
+// Puts of chunks first_id, first_id + 1, ..., one version each from first_version on.
+std::vector<TestRecord> Puts(uint64_t first_id, uint64_t count, uint64_t first_version);
+// The chunk is gone from its store.
+TestRecord Gone(uint64_t id, uint64_t version, wire::Cause cause = wire::CAUSE_EVICT_WATERMARK);
+
 // A MasterCore with one open namespace, driven by hand at a time that the test moves.
 class TestPool {
  public:

@@ -13,9 +13,10 @@ namespace {
 // What one Tick or BackgroundStep does at most.
 constexpr uint32_t kScrubsPerTick = 128;
 constexpr uint32_t kSweepSlice = 1024;
-// It counts restarts of the master, so nothing honest comes near; directory versions shift it
-// by 32.
-constexpr uint64_t kMaxEpoch = uint64_t{1} << 31;
+// It counts restarts of the master, so nothing honest comes near (one a second for four years).
+// What is numbered across restarts has it above the bits of a counter.
+constexpr uint64_t kMaxEpoch = uint64_t{1} << 27;
+static_assert(kMaxEpoch << PoolState::kMutationCounterBits == uint64_t{1} << 63);
 
 }  // namespace
 

@@ -1,10 +1,8 @@
 #include "master/metrics.h"
 
 #include "absl/status/status.h"
-#include "base/build_info.h"
 #include "base/cause_name.h"
-#include "base/string_view.h"
-#include "base/version.h"
+#include "base/ops/daemon_metrics.h"
 #include "proto/store.pb.h"
 
 namespace cistern::master {
@@ -13,7 +11,7 @@ namespace {
 using enum MetricType;
 
 constexpr MetricInfo kTable[] = {
-    {"cistern_master_build_info", kGauge, "version,commit,mode", "1; what is running"},
+    CISTERN_BUILD_INFO_METRIC("cistern_master"),
     {"cistern_master_uptime_seconds", kGauge, "", "time since the master started"},
     {"cistern_master_epoch", kGauge, "", "fencing number; one more at each start"},
     {"cistern_master_stores", kGauge, "state",
@@ -71,19 +69,7 @@ constexpr MetricInfo kTable[] = {
     {"cistern_master_namespace_evicted_chunks_total", kCounter, "namespace", "chunks evicted"},
     {"cistern_master_call_seconds", kHistogram, "call,code",
      "clients' calls, from the request's arrival to the answer; code is absl's"},
-    {"cistern_master_calls_in_progress", kGauge, "", "clients' calls that are not answered yet"},
-    {"cistern_master_connections", kGauge, "", "clients' connections"},
-    {"cistern_master_connections_accepted_total", kCounter, "", "connections accepted"},
-    {"cistern_master_connections_refused_total", kCounter, "",
-     "connections refused: more than max_connections, or no descriptors"},
-    {"cistern_master_handshake_failures_total", kCounter, "",
-     "connections that ended before both sides had proved themselves"},
-    {"cistern_master_protocol_errors_total", kCounter, "",
-     "connections cut because the peer broke the protocol"},
-    {"cistern_master_stalled_connections_total", kCounter, "",
-     "connections cut because a transfer stalled"},
-    {"cistern_master_wire_bytes_total", kCounter, "wire,direction",
-     "bytes of clients' connections: in, out"},
+    CISTERN_CLIENT_METRICS("cistern_master"),
 };
 
 void FillPool(const PoolNumbers& numbers, MetricsPage* page) {
@@ -178,17 +164,8 @@ void FillWire(const MasterObservation& seen, MetricsPage* page) {
     page->Add("cistern_master_call_seconds", {{"call", series.call}, {"code", code}},
               series.seconds);
   }
-  page->Add("cistern_master_calls_in_progress", seen.calls_in_progress);
-  page->Add("cistern_master_connections", seen.clients.connections);
-  page->Add("cistern_master_connections_accepted_total", seen.clients.accepted);
-  page->Add("cistern_master_connections_refused_total", seen.clients.refused);
-  page->Add("cistern_master_handshake_failures_total", seen.clients.handshake_failures);
-  page->Add("cistern_master_protocol_errors_total", seen.clients.protocol_errors);
-  page->Add("cistern_master_stalled_connections_total", seen.clients.stalled);
-  page->Add("cistern_master_wire_bytes_total", {{"wire", "tcp"}, {"direction", "in"}},
-            seen.clients.bytes_in);
-  page->Add("cistern_master_wire_bytes_total", {{"wire", "tcp"}, {"direction", "out"}},
-            seen.clients.bytes_out);
+  FillClients("cistern_master", seen.calls_in_progress, seen.clients, page);
+  FillWireBytes("cistern_master", "tcp", seen.clients.bytes_in, seen.clients.bytes_out, page);
 }
 
 }  // namespace
@@ -203,11 +180,7 @@ std::vector<transport::CallName> MasterCallNames() {
 }
 
 void FillMasterMetrics(const MasterObservation& seen, MetricsPage* page) {
-  page->Add("cistern_master_build_info",
-            {{"version", SoftwareVersion()},
-             {"commit", StdView(CommitId())},
-             {"mode", StdView(BuildMode())}},
-            uint64_t{1});
+  FillBuildInfo("cistern_master", page);
   page->Add("cistern_master_sessions", seen.sessions);
   page->Add("cistern_master_session_handshake_failures_total", seen.session_handshake_failures);
   FillPool(seen.numbers, page);

@@ -252,6 +252,21 @@ TEST_F(MutableChunksTest, RemovedMeanwhileTheOldBytesDoNotComeBack) {
   EXPECT_EQ(Lookup(1), -1);
 }
 
+// A busy master gives out more numbers in its life than 32 bits hold.
+TEST_F(MutableChunksTest, NewMastersNumbersFollowThoseOfALongLife) {
+  const uint64_t first = Place(1, true).mutation();
+  t_.pool().last_mutation = first + 60'000'000'000;
+  const uint64_t last = Place(1, true).mutation();
+  EXPECT_EQ(last, first + 60'000'000'001);
+  t_.RestartMaster();
+  wire::OpenNamespaceRequest request;
+  request.set_name("mutable");
+  wire::OpenNamespaceReply reply;
+  ASSERT_OK(t_.core().OpenNamespace(request, &reply));
+  ns_ref_ = reply.ns_ref();
+  EXPECT_GT(Place(1, true).mutation(), last);
+}
+
 TEST_F(MutableChunksTest, NewMasterTellsTheNewerByTheMutation) {
   Connect(0);
   Connect(1);

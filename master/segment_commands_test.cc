@@ -59,10 +59,11 @@ class Master final : public SessionOutput {
     return options;
   }
 
+  // Before the driver, which delivers into them.
+  SessionId session_{0};
+  std::vector<uint64_t> numbers_;
   CoreDriver driver_;
   SegmentCommands commands_;
-  SessionId session_;
-  std::vector<uint64_t> numbers_;
 };
 
 TEST(SegmentCommandsTest, AnswerForTheMasterBeforeIsNotTaken) {
@@ -89,7 +90,8 @@ TEST(SegmentCommandsTest, AnswerForTheMasterBeforeIsNotTaken) {
 TEST(SegmentCommandsTest, EachOrderHasItsOwnNumber) {
   MemoryStateStore state;
   FakeClock clock;
-  std::optional<absl::Status> first;  // which the master's end still answers
+  // Before the master, which ends what still waits as it goes.
+  std::optional<absl::Status> first;
   std::optional<absl::Status> second;
   Master master(state, clock);
   const uint64_t one = master.Order(&first);

@@ -333,7 +333,8 @@ TEST(EpochTest, HigherEpochIsOutbidAndOpenSessionsHear) {
 TEST(EpochTest, EpochThatCouldNotBeOutbidIsRefused) {
   TestPool t;
   t.Connect(0, kMiB);
-  for (const uint64_t epoch : {~uint64_t{0}, ~uint64_t{0} - 1, uint64_t{1} << 32}) {
+  for (const uint64_t epoch :
+       {~uint64_t{0}, ~uint64_t{0} - 1, uint64_t{1} << 32, uint64_t{1} << 28}) {
     for (const bool elsewhere : {false, true}) {
       wire::SessionHello hello = t.Hello(1, kMiB, 1);
       hello.set_highest_epoch(epoch);

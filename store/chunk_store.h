@@ -364,6 +364,8 @@ class ChunkStore {
   // Hashes the chunk (outside the mutex) and marks it verified; a mismatch drops it: DataLoss. OK
   // without hashing when it has no digest.
   absl::Status Verify(const ChunkRef& ref);
+  // The same, and nothing where another call has verified the chunk since `ref` was taken.
+  absl::Status VerifyOnce(const ChunkRef& ref);
 
   // --- Removal ---
   // CHUNK_OK: gone. CHUNK_NOT_FOUND: not here, another namespace, or another version (version 0 =

@@ -31,6 +31,7 @@
 #include "store/shm_listener.h"
 #include "store/store_session.h"
 #include "store/version_ceiling.h"
+#include "store/work_thread.h"
 #include "transport/call_meter.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
@@ -39,6 +40,8 @@ namespace cistern::store {
 namespace {
 
 constexpr size_t kMinTokenBytes = 32;
+// Gets that wait for their chunks to be verified; each may hold what a get may hold.
+constexpr size_t kMaxVerifyingGets = 4'096;
 constexpr absl::Duration kPoolIdAttempt = absl::Seconds(2);
 
 // The pool this folder belongs to; zero before the store has met one.
@@ -147,6 +150,7 @@ class StoreDaemonImpl final : public StoreDaemon, private OpsSource {
   std::unique_ptr<StoreSession> session_;
   std::unique_ptr<SessionClient> session_client_;
   std::unique_ptr<Maintenance> maintenance_;
+  WorkThread verifying_{kMaxVerifyingGets};
   std::unique_ptr<DataService> service_;
   std::unique_ptr<transport::WireServer> server_;
   std::unique_ptr<transport::WireServer> shm_server_;  // null where shm.enabled = false
@@ -166,6 +170,7 @@ absl::Status StoreDaemonImpl::Start(const std::function<bool()>& stop) {
   segments_->Start();
   session_client_->Start();
   maintenance_->Start();
+  verifying_.Start();
   if (ops_ != nullptr) ops_->SetSource(this);
   return absl::OkStatus();
 }
@@ -281,6 +286,9 @@ void StoreDaemonImpl::MakeParts() {
   context.poke_session = poke;
   context.run_in_background = [this](absl::AnyInvocable<void()> task) {
     return maintenance_->Run(std::move(task));
+  };
+  context.run_verifying = [this](absl::AnyInvocable<void()> task) {
+    return verifying_.Run(std::move(task));
   };
   context.incarnation = identity_.incarnation;
   context.got_bytes = &got_bytes_;
@@ -431,7 +439,7 @@ std::string StoreDaemonImpl::GetMetrics() {
   }
   seen.session = session_client_->numbers();
   seen.waiting_puts = room_->waiter_count();
-  seen.background_tasks = maintenance_->queued();
+  seen.background_tasks = maintenance_->queued() + verifying_.queued();
   seen.since_maintenance = maintenance_->since_tick();
   seen.calls = meter_.Read();
   seen.calls_in_progress = meter_.in_progress();
@@ -461,6 +469,7 @@ void StoreDaemonImpl::Stop() {
   if (segments_ != nullptr) segments_->Stop();
   // Calls are over, nothing holds a chunk: now who works on the chunks.
   if (maintenance_ != nullptr) maintenance_->Stop();
+  verifying_.Stop();
   // Until here operators could look on.
   if (ops_ != nullptr) ops_->Stop();
 }

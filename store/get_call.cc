@@ -1,6 +1,7 @@
 #include "store/get_call.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -100,11 +101,44 @@ absl::Status Parse(const ServiceContext& context, transport::ServerCall& call, R
   return absl::OkStatus();
 }
 
-// Checks one found chunk against what is asked and says where its share of the stream is.
-// `verified_bytes` counts what was verified for this request.
-wire::ChunkStatus Serve(const ServiceContext& context, const Request& request, size_t i,
-                        const ChunkRef& ref, bool always_verified, uint64_t* verified_bytes,
-                        GetPiece* piece) {
+// One get under way: on the connection's loop thread until its chunks are found, then, where some
+// have to be verified first, on the thread for that. The references hold all of it in place.
+struct Get {
+  Get(const ServiceContext& c, std::unique_ptr<transport::ServerCall> answered)
+      : context(c), call(std::move(answered)) {}
+
+  const ServiceContext& context;
+  std::unique_ptr<transport::ServerCall> call;
+  MonoTime deadline;
+  bool part_major = false;
+  std::vector<ChunkRef> refs;  // by chunk
+  std::string statuses;        // by chunk
+  // Of the chunks that are served, and of those that are if they prove sound.
+  std::vector<GetPiece> pieces;
+
+  struct Unverified {
+    size_t chunk = 0;
+    size_t piece = 0;
+  };
+  std::vector<Unverified> unverified;
+  size_t looked_at = 0;  // of them
+
+  // The chunk is not served after all.
+  void Refuse(const Unverified& which, wire::ChunkStatus why) {
+    statuses[which.chunk] = static_cast<char>(why);
+    pieces[which.piece] = GetPiece();
+  }
+  // The caller's time is over, or too much waits: asked again, those before are verified already.
+  void RefuseRest() {
+    while (looked_at < unverified.size()) Refuse(unverified[looked_at++], wire::CHUNK_UNAVAILABLE);
+  }
+};
+
+// Checks one found chunk against what is asked and says where its share of the stream is, and
+// whether the store has to verify it first: what readers may not, or cannot, verify is verified
+// here once, before it is first served.
+wire::ChunkStatus Check(const Request& request, size_t i, const ChunkRef& ref, bool always_verified,
+                        GetPiece* piece, bool* to_verify) {
   Selection selection;
   if (!Select(request.meta, request.range_offsets[i], request.range_lengths[i], ref.layout(),
               &selection)) {
@@ -115,19 +149,8 @@ wire::ChunkStatus Serve(const ServiceContext& context, const Request& request, s
   if (request.meta.any_length() ? bytes > room : bytes != room) {
     return wire::CHUNK_INVALID_ARGUMENT;  // GetHead.lengths names the real one
   }
-  // What readers may not, or cannot, verify is checked here once, before it is first served.
   const bool reader_checks = always_verified && !selection.cuts_parts;
-  if (!reader_checks && !ref.verified() && ref.digest_kind() != wire::DIGEST_NONE) {
-    // Asked again, those before this one are verified already.
-    const bool too_much =
-        *verified_bytes != 0 && *verified_bytes + ref.length() > context.max_verified_get_bytes;
-    if (too_much || context.clock->Mono() >= request.deadline) return wire::CHUNK_UNAVAILABLE;
-    *verified_bytes += ref.length();
-    if (!context.chunks->Verify(ref).ok()) {
-      context.poke_session();
-      return wire::CHUNK_DATA_LOSS;
-    }
-  }
+  *to_verify = !reader_checks && !ref.verified() && ref.digest_kind() != wire::DIGEST_NONE;
   // Whole: only against all of it can the reader check the root, and so the name.
   const absl::Span<const PartDigest> table = ref.part_digests();
   if (selection.whole_parts && !table.empty()) {
@@ -139,6 +162,111 @@ wire::ChunkStatus Serve(const ServiceContext& context, const Request& request, s
   piece->end = selection.end;
   piece->part_bytes = ref.layout().part_bytes;
   return wire::CHUNK_OK;
+}
+
+void CheckAll(const Request& request, Get* get) {
+  const size_t n = get->refs.size();
+  const bool always_verified =
+      get->context.chunks->NamespaceOptionsOf(request.ns).verify() == wire::VERIFY_ALWAYS;
+  get->statuses.assign(n, static_cast<char>(wire::CHUNK_NOT_FOUND));
+  get->pieces.reserve(n);
+  for (size_t i = 0; i < n; ++i) {
+    if (!get->refs[i]) continue;
+    GetPiece piece;
+    bool to_verify = false;
+    const wire::ChunkStatus status =
+        Check(request, i, get->refs[i], always_verified, &piece, &to_verify);
+    get->statuses[i] = static_cast<char>(status);
+    if (status != wire::CHUNK_OK) continue;
+    if (to_verify) get->unverified.push_back({i, get->pieces.size()});
+    get->pieces.push_back(piece);
+  }
+}
+
+// The answer's columns, as the statuses are now; the bytes of the extents that are held.
+wire::GetHead MakeHead(const Get& get, uint64_t* held) {
+  const size_t n = get.refs.size();
+  wire::GetHead head;
+  ColumnWriter<uint32_t> lengths(head.mutable_lengths(), n);
+  ColumnWriter<uint32_t> part_bytes(head.mutable_part_bytes(), n);
+  ColumnWriter<uint64_t> roots(head.mutable_roots(), n);
+  ColumnWriter<uint64_t> versions(head.mutable_versions(), n);
+  std::string kinds(n, static_cast<char>(wire::DIGEST_PRODUCER));
+  bool any_other_kind = false;
+  for (size_t i = 0; i < n; ++i) {
+    const ChunkRef& ref = get.refs[i];
+    if (!ref) continue;
+    *held += ref.extent_bytes();
+    lengths.Set(i, static_cast<uint32_t>(ref.length()));
+    part_bytes.Set(i, static_cast<uint32_t>(ref.layout().part_bytes));
+    roots.Set(i, ref.root());
+    versions.Set(i, ref.version().value);
+    kinds[i] = static_cast<char>(ref.digest_kind());
+    any_other_kind |= ref.digest_kind() != wire::DIGEST_PRODUCER;
+  }
+  if (any_other_kind) head.set_digest_kinds(std::move(kinds));
+  return head;
+}
+
+void Answer(Get* get) {
+  const ServiceContext& context = get->context;
+  transport::ServerCall& call = *get->call;
+  uint64_t held = 0;
+  wire::GetHead head = MakeHead(*get, &held);
+  head.set_statuses(std::move(get->statuses));
+  const auto refused = [](const GetPiece& piece) { return piece.payload == nullptr; };
+  if (!get->unverified.empty()) {
+    get->pieces.erase(std::remove_if(get->pieces.begin(), get->pieces.end(), refused),
+                      get->pieces.end());
+  }
+  uint64_t total = 0;
+  for (const GetPiece& piece : get->pieces) total += piece.stream_bytes();
+  head.set_payload_bytes(total);
+
+  context.got_bytes->fetch_add(total, std::memory_order_relaxed);
+  std::unique_ptr<GetStream> stream;
+  if (total != 0) {
+    // Entered only now: a peer is not to blame for the time that its chunks' verifying took.
+    stream =
+        std::make_unique<GetStream>(std::move(get->refs), std::move(get->pieces), get->part_major,
+                                    context.peers->Begin(call.connection(), held, get->deadline));
+  }
+  const bool whole = total <= transport::kInlinePayloadBytes;
+  call.Reply(FrameType::kGetHead, head.SerializeAsString(), /*final=*/whole, std::move(stream));
+  if (!whole) call.Reply(FrameType::kGetDone, std::string(), /*final=*/true);
+  (void)CISTERN_FAULT("store.get.answered");
+}
+
+void VerifySome(const std::shared_ptr<Get>& get);
+
+void QueueVerifying(const std::shared_ptr<Get>& get) {
+  if (get->context.run_verifying([get] { VerifySome(get); })) return;
+  get->RefuseRest();
+  Answer(get.get());
+}
+
+// Verifies a slice, then gives the next get its turn: a small one never waits for all of a large
+// one. On the verifying thread.
+void VerifySome(const std::shared_ptr<Get>& get) {
+  constexpr uint64_t kSliceBytes = 4 << 20;
+  (void)CISTERN_FAULT("store.get.verifying");
+  if (get->call->aborted()) return;  // nobody waits for it
+  const ServiceContext& context = get->context;
+  uint64_t bytes = 0;
+  while (get->looked_at < get->unverified.size() && bytes < kSliceBytes) {
+    if (context.clock->Mono() >= get->deadline) {
+      get->RefuseRest();
+      break;
+    }
+    const Get::Unverified& next = get->unverified[get->looked_at++];
+    const ChunkRef& ref = get->refs[next.chunk];
+    bytes += ref.length();
+    if (context.chunks->VerifyOnce(ref).ok()) continue;
+    get->Refuse(next, wire::CHUNK_DATA_LOSS);
+    context.poke_session();
+  }
+  if (get->looked_at < get->unverified.size()) return QueueVerifying(get);
+  Answer(get.get());
 }
 
 }  // namespace
@@ -159,55 +287,13 @@ void ServeGet(const ServiceContext& context, std::unique_ptr<transport::ServerCa
     call->Fail(absl::UnavailableError("fault point store.get.acquired"));
     return;
   }
-  const bool always_verified =
-      context.chunks->NamespaceOptionsOf(request.ns).verify() == wire::VERIFY_ALWAYS;
-
-  wire::GetHead head;
-  std::string statuses(n, static_cast<char>(wire::CHUNK_NOT_FOUND));
-  ColumnWriter<uint32_t> lengths(head.mutable_lengths(), n);
-  ColumnWriter<uint32_t> part_bytes(head.mutable_part_bytes(), n);
-  ColumnWriter<uint64_t> roots(head.mutable_roots(), n);
-  ColumnWriter<uint64_t> versions(head.mutable_versions(), n);
-  std::string kinds(n, static_cast<char>(wire::DIGEST_PRODUCER));
-  bool any_other_kind = false;
-  std::vector<GetPiece> pieces;
-  pieces.reserve(n);
-  uint64_t total = 0;
-  uint64_t held = 0;
-  uint64_t verified_bytes = 0;
-  for (size_t i = 0; i < n; ++i) {
-    const ChunkRef& ref = refs[i];
-    if (!ref) continue;
-    held += ref.extent_bytes();
-    lengths.Set(i, static_cast<uint32_t>(ref.length()));
-    part_bytes.Set(i, static_cast<uint32_t>(ref.layout().part_bytes));
-    roots.Set(i, ref.root());
-    versions.Set(i, ref.version().value);
-    kinds[i] = static_cast<char>(ref.digest_kind());
-    any_other_kind |= ref.digest_kind() != wire::DIGEST_PRODUCER;
-    GetPiece piece;
-    const wire::ChunkStatus status =
-        Serve(context, request, i, ref, always_verified, &verified_bytes, &piece);
-    statuses[i] = static_cast<char>(status);
-    if (status != wire::CHUNK_OK) continue;
-    total += piece.stream_bytes();
-    pieces.push_back(piece);
-  }
-  head.set_statuses(std::move(statuses));
-  if (any_other_kind) head.set_digest_kinds(std::move(kinds));
-  head.set_payload_bytes(total);
-
-  context.got_bytes->fetch_add(total, std::memory_order_relaxed);
-  std::unique_ptr<GetStream> stream;
-  if (total != 0) {
-    stream = std::make_unique<GetStream>(
-        std::move(refs), std::move(pieces), request.meta.order() == wire::PART_MAJOR,
-        context.peers->Begin(call->connection(), held, request.deadline));
-  }
-  const bool whole = total <= transport::kInlinePayloadBytes;
-  call->Reply(FrameType::kGetHead, head.SerializeAsString(), /*final=*/whole, std::move(stream));
-  if (!whole) call->Reply(FrameType::kGetDone, std::string(), /*final=*/true);
-  (void)CISTERN_FAULT("store.get.answered");
+  Get get(context, std::move(call));
+  get.deadline = request.deadline;
+  get.part_major = request.meta.order() == wire::PART_MAJOR;
+  get.refs = std::move(refs);
+  CheckAll(request, &get);
+  if (get.unverified.empty()) return Answer(&get);
+  QueueVerifying(std::make_shared<Get>(std::move(get)));
 }
 
 }  // namespace cistern::store

@@ -6,10 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "base/build_info.h"
 #include "base/cause_name.h"
-#include "base/string_view.h"
-#include "base/version.h"
+#include "base/ops/daemon_metrics.h"
 
 namespace cistern::store {
 namespace {
@@ -17,7 +15,7 @@ namespace {
 using enum MetricType;
 
 constexpr MetricInfo kTable[] = {
-    {"cistern_store_build_info", kGauge, "version,commit,mode", "1; what is running"},
+    CISTERN_BUILD_INFO_METRIC("cistern_store"),
     {"cistern_store_uptime_seconds", kGauge, "", "time since the store started"},
     {"cistern_store_in_session", kGauge, "", "1 while in session with the master, else 0"},
     {"cistern_store_epoch", kGauge, "", "highest epoch of a master seen"},
@@ -68,25 +66,13 @@ constexpr MetricInfo kTable[] = {
     {"cistern_store_namespace_chunks", kGauge, "namespace",
      "chunks; the namespaces beyond the first 100 are summed up as (other)"},
     {"cistern_store_namespace_payload_bytes", kGauge, "namespace", "sum of the chunks' lengths"},
-    {"cistern_store_background_tasks", kGauge, "", "checks that wait for the background thread"},
+    {"cistern_store_background_tasks", kGauge, "", "checks that wait for a background thread"},
     {"cistern_store_background_idle_seconds", kGauge, "",
      "time since the background thread last came round; beyond 10 the store counts as hung"},
     {"cistern_store_call_seconds", kHistogram, "call,code",
      "clients' calls, from the request's arrival until the answer has left, payload included; code "
      "is absl's"},
-    {"cistern_store_calls_in_progress", kGauge, "", "clients' calls that are not answered yet"},
-    {"cistern_store_connections", kGauge, "", "clients' connections"},
-    {"cistern_store_connections_accepted_total", kCounter, "", "connections accepted"},
-    {"cistern_store_connections_refused_total", kCounter, "",
-     "connections refused: more than max_connections, or no descriptors"},
-    {"cistern_store_handshake_failures_total", kCounter, "",
-     "connections that ended before both sides had proved themselves"},
-    {"cistern_store_protocol_errors_total", kCounter, "",
-     "connections cut because the peer broke the protocol"},
-    {"cistern_store_stalled_connections_total", kCounter, "",
-     "connections cut because a transfer stalled"},
-    {"cistern_store_wire_bytes_total", kCounter, "wire,direction",
-     "bytes of clients' connections: in, out"},
+    CISTERN_CLIENT_METRICS("cistern_store"),
 };
 
 std::string TierName(wire::Tier tier) {
@@ -199,21 +185,13 @@ void FillWires(const StoreObservation& seen, MetricsPage* page) {
     page->Add("cistern_store_call_seconds", {{"call", series.call}, {"code", code}},
               series.seconds);
   }
-  page->Add("cistern_store_calls_in_progress", seen.calls_in_progress);
-  page->Add("cistern_store_connections", seen.clients.connections);
-  page->Add("cistern_store_connections_accepted_total", seen.clients.accepted);
-  page->Add("cistern_store_connections_refused_total", seen.clients.refused);
-  page->Add("cistern_store_handshake_failures_total", seen.clients.handshake_failures);
-  page->Add("cistern_store_protocol_errors_total", seen.clients.protocol_errors);
-  page->Add("cistern_store_stalled_connections_total", seen.clients.stalled);
+  FillClients("cistern_store", seen.calls_in_progress, seen.clients, page);
   // The order of StoreCounters.bytes_by_wire.
   constexpr const char* kWires[] = {"tcp", "shm", "rdma", "fake"};
   const int wires = std::min<int>(seen.counters.bytes_by_wire_size() / 2, std::size(kWires));
   for (int w = 0; w < wires; ++w) {
-    page->Add("cistern_store_wire_bytes_total", {{"wire", kWires[w]}, {"direction", "in"}},
-              uint64_t{seen.counters.bytes_by_wire(2 * w)});
-    page->Add("cistern_store_wire_bytes_total", {{"wire", kWires[w]}, {"direction", "out"}},
-              uint64_t{seen.counters.bytes_by_wire(2 * w + 1)});
+    FillWireBytes("cistern_store", kWires[w], seen.counters.bytes_by_wire(2 * w),
+                  seen.counters.bytes_by_wire(2 * w + 1), page);
   }
 }
 
@@ -230,11 +208,7 @@ std::vector<transport::CallName> StoreCallNames() {
 }
 
 void FillStoreMetrics(const StoreObservation& seen, MetricsPage* page) {
-  page->Add("cistern_store_build_info",
-            {{"version", SoftwareVersion()},
-             {"commit", StdView(CommitId())},
-             {"mode", StdView(BuildMode())}},
-            uint64_t{1});
+  FillBuildInfo("cistern_store", page);
   page->Add("cistern_store_uptime_seconds", seen.uptime);
   FillSession(seen, page);
   FillMemory(seen, page);

@@ -25,9 +25,6 @@ inline MonoTime DeadlineOf(const transport::ServerCall& call, uint32_t deadline_
   return call.received_at() + std::min(absl::Milliseconds(deadline_ms), kLongestCall);
 }
 
-// About as long as a loop thread may hash for one get: any one chunk fits.
-inline constexpr uint64_t kMaxVerifiedGetBytes = kMaxChunkBytes;
-
 struct ServiceContext {
   ChunkStore* chunks = nullptr;
   RoomKeeper* room = nullptr;
@@ -37,12 +34,13 @@ struct ServiceContext {
   std::function<void()> poke_session;
   // Runs work that hashes or walks much on the maintenance thread; false: its queue is full.
   std::function<bool(absl::AnyInvocable<void()>)> run_in_background;
+  // Runs the verifying of gets, a slice a task, on a thread of its own: gets that have much to
+  // verify hold up neither the loop threads nor the maintenance thread. False: its queue is full.
+  std::function<bool(absl::AnyInvocable<void()>)> run_verifying;
   // This process's random number: what it tells that means nothing to another process carries it.
   uint64_t incarnation = 0;
   // Payload bytes of answers to gets: counted when the stream is handed to the wire.
   std::atomic<uint64_t>* got_bytes = nullptr;
-  // Bytes of chunks that one get verifies; it does so on a loop thread, which others wait for too.
-  uint64_t max_verified_get_bytes = kMaxVerifiedGetBytes;
   uint64_t max_batch_payload_bytes = uint64_t{4} << 30;
 };
 

@@ -3,12 +3,14 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/mutex.h"
+#include "base/status.h"
 #include "proto/store.grpc.pb.h"
 
 namespace cistern::store {
@@ -37,10 +39,7 @@ class StreamCall final : private grpc::ClientBidiReactor<wire::StoreMessage, wir
  public:
   static std::shared_ptr<StreamCall> Start(const std::string& address, std::function<void()> wake) {
     std::shared_ptr<StreamCall> call(new StreamCall(address, std::move(wake)));
-    {
-      // Every callback takes this lock first, and so sees the whole object.
-      const MutexLock lock(call->mutex_);
-    }
+    call->made_.store(true, std::memory_order_release);
     call->Begin();
     return call;
   }
@@ -126,7 +125,11 @@ class StreamCall final : private grpc::ClientBidiReactor<wire::StoreMessage, wir
     if (wake_) wake_();
   }
 
+  // First in each callback: it sees the whole object, whatever gRPC does to pass it on.
+  void SeeAll() const { CISTERN_CHECK(made_.load(std::memory_order_acquire)); }
+
   void OnReadDone(bool ok) override {
+    SeeAll();
     bool read_more = false;
     {
       MutexLock lock(mutex_);
@@ -144,6 +147,7 @@ class StreamCall final : private grpc::ClientBidiReactor<wire::StoreMessage, wir
   }
 
   void OnWriteDone(bool ok) override {
+    SeeAll();
     {
       MutexLock lock(mutex_);
       writing_ = false;
@@ -153,6 +157,7 @@ class StreamCall final : private grpc::ClientBidiReactor<wire::StoreMessage, wir
   }
 
   void OnDone(const grpc::Status& status) override {
+    SeeAll();
     (void)CISTERN_FAULT("store.session_stream.on_done");
     // Notified under the lock: Close() may return, and the object go, as soon as it sees done_.
     MutexLock lock(mutex_);
@@ -172,6 +177,7 @@ class StreamCall final : private grpc::ClientBidiReactor<wire::StoreMessage, wir
     if (status_.ok()) status_ = std::move(why);
   }
 
+  std::atomic<bool> made_{false};
   grpc::ClientContext context_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<wire::StoreSession::Stub> stub_;

@@ -7,6 +7,7 @@
 #include "base/columns.h"
 #include "base/key_hash.h"
 #include "base/status.h"
+#include "transport/identity.h"
 #include "transport/tcp/tcp.h"
 
 namespace cistern {
@@ -100,6 +101,9 @@ wire::StoreDirectory FakeMaster::Directory() {
     wire::Endpoint* endpoint = entry->add_endpoints();
     endpoint->set_host("127.0.0.1");
     endpoint->set_port(store_port_ != 0 ? store_port_.load() : stores_[s]->port());
+    if (stores_[s]->socket_path().empty()) continue;
+    endpoint->set_boot_id(std::string(transport::ReadBootId().view()));
+    endpoint->set_socket_path(stores_[s]->socket_path());
   }
   return directory;
 }
@@ -275,7 +279,7 @@ void FakeMaster::Remove(ServerCall& call) {
   call.Reply(FrameType::kRemoveReply, reply.SerializeAsString(), true);
 }
 
-FakePool::FakePool(int store_count, const std::string& token) {
+FakePool::FakePool(int store_count, const std::string& token) : token_(token) {
   const auto pool_id = RandomId<PoolId>();
   for (int i = 0; i < store_count; ++i) {
     stores_.push_back(std::make_unique<FakeStore>());
@@ -283,6 +287,14 @@ FakePool::FakePool(int store_count, const std::string& token) {
     stores_.back()->Start(token);
   }
   master_.Start(token, pool_id);
+}
+
+void FakePool::ServeShm(const std::string& folder) {
+  for (size_t i = 0; i < stores_.size(); ++i) {
+    stores_[i]->Stop();
+    stores_[i]->set_socket_path(absl::StrCat(folder, "/", i));
+    stores_[i]->Start(token_);
+  }
 }
 
 ClientOptions FakePool::options() const {

@@ -91,10 +91,14 @@ class FakePool {
   explicit FakePool(int store_count, const std::string& token = "");
   FakeMaster& master() { return master_; }
   FakeStore& store(int i) { return *stores_[static_cast<size_t>(i)]; }
+  // Starts the stores anew, reached by shared memory too, at sockets in `folder`. Before a client
+  // connects.
+  void ServeShm(const std::string& folder);
   // To reach it.
   ClientOptions options() const;
 
  private:
+  const std::string token_;
   std::vector<std::unique_ptr<FakeStore>> stores_;
   FakeMaster master_{&stores_};
 };

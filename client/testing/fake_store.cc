@@ -6,6 +6,7 @@
 #include "base/columns.h"
 #include "base/key_hash.h"
 #include "base/status.h"
+#include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
 
 namespace cistern {
@@ -138,10 +139,20 @@ void FakeStore::Start(const std::string& token, uint16_t port) {
   auto server = transport::ListenTcp(options, this);
   CISTERN_CHECK(server.ok());
   server_ = std::move(*server);
+  if (socket_path_.empty()) return;
+  transport::ShmServerOptions shm;
+  shm.socket_path = socket_path_;
+  shm.io_threads = 1;
+  shm.identity = options.identity;
+  shm_server_.reset();  // it would take the new one's socket with it
+  auto shm_server = transport::ListenShm(shm, this);
+  CISTERN_CHECK(shm_server.ok());
+  shm_server_ = std::move(*shm_server);
 }
 
 void FakeStore::Stop() {
   if (server_ != nullptr) server_->Stop();
+  if (shm_server_ != nullptr) shm_server_->Stop();
   MutexLock lock(mutex_);
   held_.clear();
   gated_.clear();

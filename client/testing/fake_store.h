@@ -52,6 +52,9 @@ class FakeStore final : public transport::RequestHandler {
   // Starts to listen, on `port` or any. Stop() may be followed by another Start().
   void Start(const std::string& token, uint16_t port = 0);
   void Stop();
+  // From the next Start() on it is reached by shared memory too, at this socket.
+  void set_socket_path(std::string path) { socket_path_ = std::move(path); }
+  const std::string& socket_path() const { return socket_path_; }
   uint16_t port() const { return server_->port(); }
   uint64_t connections() const { return server_->stats().connections; }
   const StoreId& id() const { return id_; }
@@ -101,7 +104,9 @@ class FakeStore final : public transport::RequestHandler {
   const StoreId id_;
   PoolId pool_id_;
   uint64_t incarnation_ = 0;
+  std::string socket_path_;
   std::unique_ptr<transport::WireServer> server_;
+  std::unique_ptr<transport::WireServer> shm_server_;  // null without a socket
   std::atomic<Fault> get_fault_{Fault::kNone};
   std::atomic<Fault> put_fault_{Fault::kNone};
 

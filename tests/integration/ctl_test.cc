@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/test_util.h"
+#include "client/client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/ctl/app.h"
@@ -13,7 +15,9 @@
 namespace cistern {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Ran {
   int exit_code = -1;
@@ -282,6 +286,139 @@ TEST_F(CtlTest, ExitCodesTellWhatWentWrong) {
   const Ran denied =
       RunBare({"cisternctl", "--endpoints", pool_->master_endpoints_file(), "stats"});
   EXPECT_EQ(denied.exit_code, 4) << denied.err;
+}
+
+// Chunks whose keys are kept, in a namespace of their own.
+class CtlMatchTest : public CtlTest {
+ protected:
+  void SetUp() override {
+    CtlTest::SetUp();
+    ns_ = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    ClientOptions options;
+    options.master_address = pool_->connection().data;
+    options.pool_token_file = pool_->connection().token_file;
+    ASSERT_OK_AND_ASSIGN(client_, Client::Connect(options));
+    ASSERT_OK_AND_ASSIGN(kept_, client_->OpenNamespace(ns_, "v1", {.keep_keys = true}));
+    ASSERT_OK_AND_ASSIGN(buffer_, client_->AllocateBuffer(4'096));
+  }
+  void Put(const std::string& key, uint16_t shard = 0) {
+    const Span span{buffer_.data(), 4'096};
+    const PutItem item{
+        .id = *kept_->Hash(key), .shard = shard, .memory = {.spans = {&span, 1}}, .key = key};
+    PutOptions options;
+    options.wait_visible = true;
+    const BatchResult result = kept_->BatchPut({&item, 1}, options);
+    ASSERT_EQ(result.items.at(0).code, ChunkCode::kOk) << result.message;
+  }
+  std::vector<std::string> Words(std::vector<std::string> words) const {
+    words.insert(words.end(), {"-n", ns_});
+    return words;
+  }
+  nlohmann::json ListJson(const std::string& pattern, const std::string& limit = "1000") {
+    const Ran ran =
+        Run(Words({"-o", "json", "chunks", "ls", "--match", pattern, "--limit", limit}));
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    return nlohmann::json::parse(ran.out, nullptr, /*allow_exceptions=*/false);
+  }
+  static std::vector<std::string> Keys(const nlohmann::json& list) {
+    std::vector<std::string> keys;
+    for (const auto& chunk : list["chunks"]) keys.push_back(chunk["key"]);
+    return keys;
+  }
+
+  std::string ns_;
+  std::unique_ptr<Client> client_;
+  std::shared_ptr<Namespace> kept_;
+  Buffer buffer_;
+};
+
+TEST_F(CtlMatchTest, ListsWhatMatchesAsTableOrJson) {
+  for (const char* key : {"doc/2", "doc/1", "img/1"}) ASSERT_NO_FATAL_FAILURE(Put(key));
+  ASSERT_NO_FATAL_FAILURE(Put("doc/1", 3));
+  ASSERT_NO_FATAL_FAILURE(Put(std::string("doc/\x01", 5)));
+  const nlohmann::json list = ListJson("^doc/");
+  // By key, then by shard; what is no text is shown as bytes.
+  EXPECT_THAT(Keys(list), ElementsAre("doc/\\x01", "doc/1", "doc/1", "doc/2"));
+  EXPECT_EQ(list["chunks"][1]["shard"], 0);
+  EXPECT_EQ(list["chunks"][2]["shard"], 3);
+  EXPECT_EQ(list["chunks"][1]["id"], kept_->Hash("doc/1")->ToHex());
+  EXPECT_EQ(list["chunks"][3]["length"], 4'096);
+  EXPECT_EQ(list["more"], false);
+
+  const Ran table = Run(Words({"chunks", "ls", "--match", "img|2$"}));
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("img/1"));
+  EXPECT_THAT(table.out, HasSubstr("doc/2"));
+  EXPECT_THAT(table.out, Not(HasSubstr("doc/1")));
+  EXPECT_THAT(table.out, HasSubstr(kept_->Hash("img/1")->ToHex()));
+}
+
+TEST_F(CtlMatchTest, SaysWhenNothingMatches) {
+  ASSERT_NO_FATAL_FAILURE(Put("doc/1"));
+  const Ran table = Run(Words({"chunks", "ls", "--match", "nothing"}));
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_EQ(table.out, "no chunk's key matches\n");
+  EXPECT_TRUE(ListJson("nothing")["chunks"].empty());
+  const Ran rm = Run(Words({"chunks", "rm", "--match", "nothing"}));
+  EXPECT_EQ(rm.exit_code, 0) << rm.err;
+  EXPECT_EQ(rm.out, "removed 0 chunks\n");
+}
+
+TEST_F(CtlMatchTest, PatternThatIsNoneIsRefused) {
+  ASSERT_NO_FATAL_FAILURE(Put("doc/1"));
+  for (const char* command : {"ls", "rm"}) {
+    const Ran ran = Run(Words({"chunks", command, "--match", "doc/(["}));
+    EXPECT_EQ(ran.exit_code, 2) << ran.out;
+    EXPECT_THAT(ran.err, HasSubstr("missing"));  // RE2's own words
+  }
+  // Only a namespace knows whether its keys are kept.
+  EXPECT_EQ(Run({"chunks", "ls", "--match", "doc"}).exit_code, 2);
+  EXPECT_EQ(Run({"chunks", "rm", "--match", "doc"}).exit_code, 2);
+  EXPECT_EQ(Run({"chunks", "rm", "--dry-run", "-n", ns_, "-k", "doc/1"}).exit_code, 2);
+  EXPECT_THAT(Keys(ListJson(".")), ElementsAre("doc/1"));
+}
+
+TEST_F(CtlMatchTest, LimitCutsTheListAndSaysSo) {
+  for (int i = 0; i < 5; ++i) ASSERT_NO_FATAL_FAILURE(Put("k" + std::to_string(i)));
+  const nlohmann::json three = ListJson("^k", "3");
+  EXPECT_EQ(three["chunks"].size(), 3u);
+  EXPECT_EQ(three["more"], true);
+  const nlohmann::json five = ListJson("^k", "5");
+  EXPECT_THAT(Keys(five), ElementsAre("k0", "k1", "k2", "k3", "k4"));
+  const Ran table = Run(Words({"chunks", "ls", "--match", "^k", "--limit", "2"}));
+  EXPECT_THAT(table.out, HasSubstr("(more; --limit was 2)"));
+}
+
+TEST_F(CtlMatchTest, RemovesWhatMatchesAndNothingElse) {
+  for (const char* key : {"doc/1", "doc/2", "img/1"}) ASSERT_NO_FATAL_FAILURE(Put(key));
+  const Ran dry = Run(Words({"chunks", "rm", "--match", "^doc/", "--dry-run"}));
+  EXPECT_EQ(dry.exit_code, 0) << dry.err;
+  EXPECT_EQ(dry.out, "would remove 2 chunks\n");
+  EXPECT_EQ(ListJson(".")["chunks"].size(), 3u);
+
+  const Ran rm = Run(Words({"-o", "json", "chunks", "rm", "--match", "^doc/"}));
+  ASSERT_EQ(rm.exit_code, 0) << rm.err;
+  const auto sum = nlohmann::json::parse(rm.out);
+  EXPECT_EQ(sum["matched"], 2);
+  EXPECT_EQ(sum["removed"], 2);
+  EXPECT_EQ(sum["refused"], 0);
+  EXPECT_EQ(sum["failed"], 0);
+  EXPECT_THAT(Keys(ListJson(".")), ElementsAre("img/1"));
+}
+
+TEST_F(CtlMatchTest, LeasedChunksGoByForceOnly) {
+  ASSERT_NO_FATAL_FAILURE(Put("doc/1"));
+  const KeyId id = *kept_->Hash("doc/1");
+  ASSERT_OK_AND_ASSIGN(const LookupResult leased, kept_->Lookup({&id, 1}));
+  ASSERT_EQ(leased.leading_run, 1u);
+  const Ran rm = Run(Words({"chunks", "rm", "--match", "^doc/"}));
+  EXPECT_NE(rm.exit_code, 0);
+  EXPECT_THAT(rm.out, HasSubstr("1 leased or pinned: --force removes them too"));
+  EXPECT_EQ(ListJson(".")["chunks"].size(), 1u);
+  const Ran forced = Run(Words({"chunks", "rm", "--match", "^doc/", "--force"}));
+  EXPECT_EQ(forced.exit_code, 0) << forced.err;
+  EXPECT_EQ(forced.out, "removed 1 chunk\n");
+  EXPECT_TRUE(ListJson(".")["chunks"].empty());
 }
 
 }  // namespace
