@@ -1,11 +1,11 @@
 #include "client/client_core.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/host_port.h"
 #include "base/key_hash.h"
 #include "base/secret_file.h"
 #include "base/status.h"
 #include "base/version.h"
-#include "client/address.h"
 #include "transport/tcp/tcp.h"
 
 namespace cistern {

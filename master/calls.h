@@ -237,6 +237,7 @@ class RemoveCall {
   FoundSlice slice_;
   NamespaceIndex ns_;
   RemovalTicket ticket_;
+  std::optional<size_t> releases_;  // that came before us and are not worked off
   size_t next_chunk_ = 0;
   uint32_t next_entry_ = 0;
   size_t next_finish_ = 0;

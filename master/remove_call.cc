@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "master/background.h"
 #include "master/calls.h"
 #include "master/master_core.h"
 #include "master/pool_state.h"
@@ -58,6 +59,16 @@ bool RemoveCall::FencesPassed(PoolState& pool) {
 bool RemoveCall::Step(MasterCore& core, MonoTime now) {
   PoolState& pool = core.pool();
   if (!started_ && !Start(pool)) return true;
+  // Leases given back before we came hold nothing, though their chunks may still be marked.
+  if (!releases_.has_value()) releases_ = pool.released.size();
+  releases_ = std::min(*releases_, pool.released.size());
+  if (*releases_ > 0) {
+    if (DropReleased(pool, pool.released.front(), now)) {
+      pool.released.pop_front();
+      --*releases_;
+    }
+    return false;
+  }
   blocked_ = pool.removals.full() ||
              std::any_of(pool.sessions.begin(), pool.sessions.end(), [](const auto& s) {
                return !s.second->ended() && !s.second->CanCommand();

@@ -76,6 +76,36 @@ TEST_F(RemoveTest, UnansweredIsDeadlineExceeded) {
   EXPECT_EQ(t_.core().Pool(t_.now).pending_removals, 0u);
 }
 
+// A release is worked off in slices, and behind the answer where it is long; whoever removes next
+// finds none of it.
+TEST(RemoveAllTest, WhatWasReleasedBeforeIsNotLeased) {
+  constexpr uint64_t kChunks = 400;
+  constexpr uint64_t kChunk = 65'536;
+  MasterOptions options;
+  options.lease_share = 1.0;
+  TestPool t(options);
+  const SessionId s = t.Connect(0, 2 * kChunks * kChunk);
+  ASSERT_OK(t.SendRecords(s, 1, Puts(1, kChunks, 1)));
+  std::vector<uint64_t> ids;
+  for (uint64_t i = 1; i <= kChunks; ++i) ids.push_back(i);
+  const wire::LookupReply found = t.Lookup(ids);
+  ASSERT_EQ(found.leased_keys(), kChunks);
+  ASSERT_TRUE(t.Release(found.lease_id()));
+  wire::RemoveRequest request;
+  request.set_map_version(1);
+  request.set_ns_ref(t.ns_ref());
+  request.set_all(true);
+  wire::RemoveReply reply;
+  RemoveCall call(request, &reply);
+  ASSERT_OK(call.Prepare());
+  for (int steps = 0; !call.Step(t.core(), t.now); ++steps) {
+    ASSERT_LT(steps, 1'000);
+    if (call.blocked()) AnswerFences(t, s);
+  }
+  EXPECT_EQ(reply.refused_count(), 0u);
+  EXPECT_EQ(t.Evicted(s).size(), kChunks);
+}
+
 TEST_F(RemoveTest, LeasedIsRefusedUnlessForced) {
   t_.Lookup({1});
   request_.set_ids(PackIds({TestId(1)}));

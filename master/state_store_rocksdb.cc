@@ -3,6 +3,7 @@
 #include <rocksdb/db.h>
 #include <rocksdb/options.h>
 #include <rocksdb/write_batch.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <bit>
@@ -79,6 +80,9 @@ absl::Status FromRocks(const rocksdb::Status& s, const std::string& dir) {
   return absl::InternalError(absl::StrCat(dir, ": ", text));
 }
 
+// Twice what RocksDB asks for before it writes again after an error.
+constexpr uint64_t kLeastFreeBytes = 2 << 20;
+
 rocksdb::Options DatabaseOptions(bool create) {
   rocksdb::Options options;
   options.create_if_missing = create;
@@ -94,7 +98,19 @@ rocksdb::Options DatabaseOptions(bool create) {
   return options;
 }
 
+// RocksDB ends the process where it cannot write its first files.
+absl::Status CheckRoom(const std::string& dir) {
+  struct statvfs fs;
+  if (statvfs(dir.c_str(), &fs) != 0) return absl::OkStatus();  // it will say what is wrong
+  const uint64_t free = uint64_t{fs.f_bavail} * fs.f_frsize;
+  if (free >= kLeastFreeBytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("no space left for ", dir, ": ", free,
+                                                   " bytes are free, ", kLeastFreeBytes,
+                                                   " are needed to start"));
+}
+
 absl::StatusOr<std::unique_ptr<rocksdb::DB>> OpenDatabase(const std::string& dir, bool create) {
+  CISTERN_RETURN_IF_ERROR(CheckRoom(dir));
   rocksdb::DB* db = nullptr;
   const rocksdb::Status s = rocksdb::DB::Open(DatabaseOptions(create), DatabaseDir(dir), &db);
   if (!s.ok()) return FromRocks(s, dir);

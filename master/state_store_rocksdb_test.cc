@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <rocksdb/db.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -65,6 +67,19 @@ TEST_F(RocksStateStoreTest, CreateRefusesAFolderThatHoldsAPool) {
   EXPECT_TRUE(absl::IsAlreadyExists(again));
   EXPECT_NE(again.message().find("000102030405060708090a0b0c0d0e0f"), absl::string_view::npos);
   EXPECT_EQ(Open()->pool().pool_id, Pool().pool_id);
+}
+
+// RocksDB would end the process.
+TEST_F(RocksStateStoreTest, WithoutRoomItIsNotOpened) {
+  const std::string full = dir_ + "/full";
+  ASSERT_EQ(mkdir(full.c_str(), 0700), 0);
+  if (mount("tmpfs", full.c_str(), "tmpfs", 0, "size=1m") != 0) {
+    GTEST_SKIP() << "SKIPPED: cannot mount a small file system here";
+  }
+  const absl::Status status = RocksStateStore::Create(full, Pool());
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_NE(status.message().find(full), absl::string_view::npos) << status;
+  EXPECT_EQ(umount(full.c_str()), 0);
 }
 
 TEST_F(RocksStateStoreTest, FlushedChangesSurviveReopening) {

@@ -13,6 +13,7 @@
 #include "base/config.h"
 #include "base/daemon.h"
 #include "base/durable_file.h"
+#include "base/host_port.h"
 #include "base/key_hash.h"
 #include "base/log.h"
 #include "base/ops/metrics.h"
@@ -61,11 +62,14 @@ absl::Status WritePoolId(const std::string& data_dir, const PoolId& id) {
   return WriteFileDurably(data_dir, "pool", id.ToHex() + "\n");
 }
 
+// While the master does not answer, which an administrator may look for in the log much later.
+constexpr absl::Duration kTellEvery = absl::Minutes(1);
+
 // A store that starts for the first time learns its pool from the master, which proves the token.
 absl::StatusOr<PoolId> LearnPoolId(const config::StoreConfig& config,
                                    const transport::LocalIdentity& identity, Clock& clock,
                                    const std::function<bool()>& stop) {
-  bool told = false;
+  MonoTime tell_at = clock.Mono();
   while (!stop()) {
     const absl::StatusOr<PoolId> id =
         FetchPoolId(config.master_address(), identity, clock, kPoolIdAttempt);
@@ -75,9 +79,12 @@ absl::StatusOr<PoolId> LearnPoolId(const config::StoreConfig& config,
         id.status().code() == absl::StatusCode::kFailedPrecondition) {
       return id;
     }
-    if (!std::exchange(told, true)) {
+    if (clock.Mono() >= tell_at) {
+      tell_at = clock.Mono() + kTellEvery;
       CISTERN_LOG(Warning, "waiting for the master at ", config.master_address(),
-                  " to learn which pool this store joins: ", id.status().ToString());
+                  " (its gRPC port, 7601 where nothing else is set; 7600 is for clients) to learn "
+                  "which pool this store joins: ",
+                  id.status().ToString());
     }
     clock.SleepFor(absl::Milliseconds(100));
   }
@@ -477,9 +484,13 @@ void StoreDaemonImpl::Stop() {
 }  // namespace
 
 absl::Status StoreDaemon::CheckConfig(const config::StoreConfig& config) {
+  if (absl::Status status = ParseHostPort(config.master_address()).status(); !status.ok()) {
+    return Annotate(status, "master_address");
+  }
   if (config.segment_size() == 0) {
     return absl::InvalidArgumentError(
-        "no [[segment]]: a store needs at least one, e.g. [[segment]] size = \"16GiB\"");
+        "no [[segment]]: a store needs at least one: a line [[segment]] and below it size = "
+        "\"16GiB\"");
   }
   if (config.pool_token_file().empty() && !IsLoopbackAddress(config.listen_address())) {
     return absl::InvalidArgumentError(

@@ -400,6 +400,22 @@ TEST_F(StoreDaemonTest, FullStoreMakesRoomByItself) {
   EXPECT_TRUE(master_.WaitFor([&] { return master_.need_bytes() != 0; }));
 }
 
+TEST_F(StoreDaemonTest, MasterAddressIsAHostAndAPort) {
+  for (const char* address : {"", "10.0.0.1", "10.0.0.1:", "10.0.0.1:0", ":7601", "10.0.0.1:99999",
+                              "10.0.0.1:76o1", "::1:7601"}) {
+    config::StoreConfig config = Config();
+    config.set_master_address(address);
+    EXPECT_THAT(StoreDaemon::CheckConfig(config),
+                StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("master_address")))
+        << address;
+  }
+  for (const char* address : {"10.0.0.1:7601", "master.local:1", "[::1]:65535"}) {
+    config::StoreConfig config = Config();
+    config.set_master_address(address);
+    EXPECT_THAT(StoreDaemon::CheckConfig(config), IsOk()) << address;
+  }
+}
+
 TEST_F(StoreDaemonTest, WithoutAMasterItServesAndMakesRoomByItself) {
   StartStore();  // it meets its pool
   const TestChunk kept = Chunk(1, 100'000);

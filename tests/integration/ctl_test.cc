@@ -286,6 +286,18 @@ TEST_F(CtlTest, ExitCodesTellWhatWentWrong) {
   const Ran denied =
       RunBare({"cisternctl", "--endpoints", pool_->master_endpoints_file(), "stats"});
   EXPECT_EQ(denied.exit_code, 4) << denied.err;
+  for (const char* flag : {"--token-file", "--endpoints"}) {
+    const Ran nofile = RunBare({"cisternctl", flag, "/nonexistent", "stats"});
+    EXPECT_EQ(nofile.exit_code, 2) << nofile.err;
+    EXPECT_THAT(nofile.err, HasSubstr("/nonexistent"));
+  }
+}
+
+TEST_F(CtlTest, GoesThroughNoProxyForTheWeb) {
+  setenv("http_proxy", "http://127.0.0.1:1", 1);  // nobody is there
+  const Ran stats = Run({"stats"});
+  unsetenv("http_proxy");
+  EXPECT_EQ(stats.exit_code, 0) << stats.err;
 }
 
 // Chunks whose keys are kept, in a namespace of their own.

@@ -55,6 +55,8 @@ class AdminClient::Impl {
     arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    // A proxy for the web (http_proxy) leads to no master.
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     stub_ = admin::Admin::NewStub(
         grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
   }

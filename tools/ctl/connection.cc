@@ -1,5 +1,7 @@
 #include "tools/ctl/connection.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -89,10 +91,16 @@ absl::StatusOr<Endpoints> ParseEndpoints(const std::string& json) {
   return out;
 }
 
+// A file that the caller named: whatever is wrong with it, the argument is.
+absl::Status Unreadable(const std::string& path) {
+  return absl::InvalidArgumentError(
+      ErrnoStatus(errno, absl::StrCat("cannot read ", path)).message());
+}
+
 absl::StatusOr<Endpoints> ReadEndpointsFile(const std::string& path) {
   errno = 0;
   std::ifstream in(path);
-  if (!in) return ErrnoStatus(errno, std::string(absl::StrCat("cannot read ", path)));
+  if (!in) return Unreadable(path);
   std::string text(kMaxEndpointsBytes, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(in.gcount()));
@@ -127,6 +135,9 @@ absl::StatusOr<Connection> ResolveConnection(const ConnectionFlags& flags) {
     out.wire = config.wire();
     out.connections_per_store = config.connections_per_store();
     out.deadline_ms = config.deadline_ms();
+  }
+  if (!out.token_file.empty() && access(out.token_file.c_str(), R_OK) != 0) {
+    return Unreadable(out.token_file);
   }
   if (out.master.empty() && out.data.empty())
     out.master = JoinHostPort("127.0.0.1", kDefaultGrpcPort);

@@ -65,15 +65,18 @@ absl::Status Put(const Context& context, const Flags& flags) {
     return absl::UnknownError(
         absl::StrCat("put ended with ", AbslView(ChunkCodeName(code)), ": ", result.message));
   }
-  const std::string outcome = code == ChunkCode::kOk ? "put" : "present already";
   if (context.json()) {
     nlohmann::ordered_json out;
     out["id"] = id.ToHex();
-    out["bytes"] = bytes;
     out["outcome"] = code == ChunkCode::kOk ? "put" : "present";
+    if (code == ChunkCode::kOk) out["bytes"] = bytes;
     context.out << out.dump(2) << "\n";
   } else {
-    context.out << outcome << ": " << id.ToHex() << ", " << Bytes(bytes) << "\n";
+    // What is there was not compared: it may have other bytes, and another length.
+    context.out << (code == ChunkCode::kOk
+                        ? absl::StrCat("put: ", id.ToHex(), ", ", Bytes(bytes))
+                        : absl::StrCat("present already, nothing was put: ", id.ToHex()))
+                << "\n";
   }
   return absl::OkStatus();
 }
@@ -92,7 +95,7 @@ void AddPut(CLI::App& app, Context& context) {
   sub->add_flag("--mutable", flags->options.mutable_chunks,
                 "a new namespace's chunks may be replaced");
   sub->add_flag("--keep-keys", flags->options.keep_keys,
-                "a new namespace keeps keys: see chunks --match");
+                "a new namespace keeps keys: see chunks ls --match");
   sub->add_option("--shard", flags->shard, "beside the key")->check(CLI::Range(0, 4095));
   sub->callback([&context, flags] { context.Run([&] { return Put(context, *flags); }); });
 }

@@ -1,4 +1,4 @@
-#include "client/address.h"
+#include "base/host_port.h"
 
 #include <charconv>
 

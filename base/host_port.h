@@ -1,6 +1,6 @@
 // "host:port" as people write it.
-#ifndef CISTERN_CLIENT_ADDRESS_H_
-#define CISTERN_CLIENT_ADDRESS_H_
+#ifndef CISTERN_BASE_HOST_PORT_H_
+#define CISTERN_BASE_HOST_PORT_H_
 
 #include <cstdint>
 #include <string>
@@ -20,4 +20,4 @@ absl::StatusOr<HostPort> ParseHostPort(std::string_view text);
 
 }  // namespace cistern
 
-#endif  // CISTERN_CLIENT_ADDRESS_H_
+#endif  // CISTERN_BASE_HOST_PORT_H_
