@@ -484,9 +484,6 @@ void StoreDaemonImpl::Stop() {
 }  // namespace
 
 absl::Status StoreDaemon::CheckConfig(const config::StoreConfig& config) {
-  if (absl::Status status = ParseHostPort(config.master_address()).status(); !status.ok()) {
-    return Annotate(status, "master_address");
-  }
   if (config.segment_size() == 0) {
     return absl::InvalidArgumentError(
         "no [[segment]]: a store needs at least one: a line [[segment]] and below it size = "
@@ -514,6 +511,9 @@ absl::Status StoreDaemon::CheckConfig(const config::StoreConfig& config) {
     return absl::InvalidArgumentError("http_port and data_port must differ");
   }
   CISTERN_RETURN_IF_ERROR(ConfiguredSegments(config).status());
+  if (absl::Status status = ParseHostPort(config.master_address()).status(); !status.ok()) {
+    return Annotate(status, "master_address");
+  }
   return absl::OkStatus();
 }
 

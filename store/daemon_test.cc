@@ -588,6 +588,7 @@ TEST_F(StoreDaemonTest, WrongTokenIsRefused) {
 TEST(StoreConfigTest, SegmentsHaveNamesOfTheirOwn) {
   config::StoreConfig config;
   config.set_listen_address("127.0.0.1");
+  config.set_master_address("127.0.0.1:7601");
   config.add_segment();
   config.add_segment()->set_name("dram-0");  // the default name of the first
   EXPECT_THAT(StoreDaemon::CheckConfig(config),
@@ -602,6 +603,7 @@ TEST(StoreConfigTest, SegmentsHaveNamesOfTheirOwn) {
 TEST(StoreConfigTest, RulesAcrossKeys) {
   config::StoreConfig config;
   config.set_listen_address("127.0.0.1");
+  config.set_master_address("127.0.0.1:7601");
   EXPECT_THAT(StoreDaemon::CheckConfig(config),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("[[segment]]")));
   config.add_segment()->set_name("a/b");

@@ -167,68 +167,6 @@ TEST_F(CtlTest, ListsLooksAtAndRemovesAChunk) {
   EXPECT_EQ(Run({"get", "one", path_, "-n", "lonely"}).exit_code, 1);
 }
 
-TEST_F(CtlTest, ListsAndRemovesChunksByPattern) {
-  WriteFile(5000);
-  const auto put = [&](const std::string& key) {
-    const Ran ran = Run({"put", key, path_, "-n", "kept", "--keep-keys"});
-    ASSERT_EQ(ran.exit_code, 0) << ran.err;
-  };
-  for (const char* key : {"a/1", "a/2", "a/3", "b/1", "b/2"}) {
-    ASSERT_NO_FATAL_FAILURE(put(key));
-  }
-  const auto list = [&](const std::string& pattern, std::vector<std::string> more = {}) {
-    std::vector<std::string> words = {"-o", "json", "chunks",  "ls",
-                                      "-n", "kept", "--match", pattern};
-    words.insert(words.end(), more.begin(), more.end());
-    const Ran ran = Run(words);
-    EXPECT_EQ(ran.exit_code, 0) << ran.err;
-    return nlohmann::json::parse(ran.out);
-  };
-  const auto keys_of = [](const nlohmann::json& listed) {
-    std::vector<std::string> keys;
-    for (const auto& chunk : listed["chunks"]) keys.push_back(chunk["key"]);
-    return keys;
-  };
-
-  const auto all = list("^a/");
-  EXPECT_THAT(keys_of(all), testing::ElementsAre("a/1", "a/2", "a/3"));
-  EXPECT_EQ(all["more"], false);
-  EXPECT_EQ(all["chunks"][0]["length"], 5000);
-  EXPECT_EQ(all["chunks"][0]["shard"], 0);
-  const std::string id = all["chunks"][1]["id"];
-  EXPECT_THAT(Run({"chunks", "stat", "-n", "kept", "-k", "a/2"}).out, HasSubstr(id));
-  // Anywhere in the key, as RE2 does it.
-  EXPECT_THAT(keys_of(list("/1")), testing::ElementsAre("a/1", "b/1"));
-  const auto some = list("", {"--limit", "2"});
-  EXPECT_EQ(some["chunks"].size(), 2u);
-  EXPECT_EQ(some["more"], true);
-  EXPECT_EQ(list("^c/")["chunks"].size(), 0u);
-
-  const Ran table = Run({"chunks", "ls", "-n", "kept", "--match", "^b/2$"});
-  EXPECT_EQ(table.exit_code, 0) << table.err;
-  EXPECT_THAT(table.out, HasSubstr("b/2"));
-  EXPECT_THAT(table.out, testing::Not(HasSubstr("b/1")));
-  EXPECT_EQ(Run({"chunks", "ls", "-n", "kept", "--match", "^c/"}).out, "no chunk's key matches\n");
-  EXPECT_THAT(Run({"chunks", "ls", "-n", "kept", "--match", "", "--limit", "2"}).out,
-              HasSubstr("(more; --limit was 2)"));
-
-  const Ran dry = Run({"chunks", "rm", "-n", "kept", "--match", "^a/[12]$", "--dry-run"});
-  EXPECT_EQ(dry.exit_code, 0) << dry.err;
-  EXPECT_EQ(dry.out, "would remove 2 chunks\n");
-  EXPECT_EQ(list("^a/")["chunks"].size(), 3u);
-  const Ran rm =
-      Run({"-o", "json", "chunks", "rm", "-n", "kept", "--match", "^a/[12]$", "--force"});
-  EXPECT_EQ(rm.exit_code, 0) << rm.err;
-  const auto removed = nlohmann::json::parse(rm.out);
-  EXPECT_EQ(removed["matched"], 2);
-  EXPECT_EQ(removed["removed"], 2);
-  EXPECT_EQ(removed["refused"], 0);
-  EXPECT_THAT(keys_of(list("")), testing::ElementsAre("a/3", "b/1", "b/2"));
-  const Ran again = Run({"chunks", "rm", "-n", "kept", "--match", "^a/[12]$"});
-  EXPECT_EQ(again.exit_code, 0) << again.err;
-  EXPECT_EQ(again.out, "removed 0 chunks\n");
-}
-
 TEST_F(CtlTest, SaysWhatIsWrongWithAPattern) {
   WriteFile(5000);
   ASSERT_EQ(Run({"put", "k", path_, "-n", "keeper", "--keep-keys"}).exit_code, 0);

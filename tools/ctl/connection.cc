@@ -43,6 +43,12 @@ void FillEmpty(std::string& to, const std::string& from) {
   if (to.empty()) to = from;
 }
 
+// A file that the caller named: whatever is wrong with it, the argument is.
+absl::Status Unreadable(const std::string& path) {
+  return absl::InvalidArgumentError(
+      ErrnoStatus(errno, absl::StrCat("cannot read ", path)).message());
+}
+
 }  // namespace
 
 absl::StatusOr<HostPort> SplitHostPort(const std::string& address) {
@@ -91,16 +97,10 @@ absl::StatusOr<Endpoints> ParseEndpoints(const std::string& json) {
   return out;
 }
 
-// A file that the caller named: whatever is wrong with it, the argument is.
-absl::Status Unreadable(const std::string& path) {
-  return absl::InvalidArgumentError(
-      ErrnoStatus(errno, absl::StrCat("cannot read ", path)).message());
-}
-
 absl::StatusOr<Endpoints> ReadEndpointsFile(const std::string& path) {
   errno = 0;
   std::ifstream in(path);
-  if (!in) return Unreadable(path);
+  if (!in) return ErrnoStatus(errno, std::string(absl::StrCat("cannot read ", path)));
   std::string text(kMaxEndpointsBytes, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(in.gcount()));
@@ -116,6 +116,7 @@ absl::StatusOr<Connection> ResolveConnection(const ConnectionFlags& flags) {
   out.data = flags.data;
   out.token_file = flags.token_file;
   if (!flags.endpoints.empty()) {
+    if (access(flags.endpoints.c_str(), R_OK) != 0) return Unreadable(flags.endpoints);
     CISTERN_ASSIGN_OR_RETURN(const Endpoints endpoints, ReadEndpointsFile(flags.endpoints));
     if (endpoints.kind != "master") {
       return absl::InvalidArgumentError(
