@@ -106,7 +106,7 @@ absl::StatusOr<Batch<PutItem>> FromC(const cistern_put_item* items, size_t count
   if (own_keys) out.keys.reserve(key_bytes);
   for (const cistern_put_item& item : read) {
     PutItem to;
-    std::memcpy(&to.id, &item.id, sizeof(to.id));
+    to.id = KeyId::FromBytes(item.id.bytes);
     to.shard = item.shard;
     to.memory = CopyMemory(item, &out.spans);
     to.key = {static_cast<const char*>(item.key), static_cast<size_t>(item.key_bytes)};
@@ -130,7 +130,7 @@ absl::StatusOr<Batch<GetItem>> FromC(const cistern_get_item* items, size_t count
   for (const cistern_get_item& item : read) {
     CISTERN_RETURN_IF_ERROR(CheckFlags(item.flags, CISTERN_GET_ANY_LENGTH, "item.flags"));
     GetItem to;
-    std::memcpy(&to.id, &item.id, sizeof(to.id));
+    to.id = KeyId::FromBytes(item.id.bytes);
     to.shard = item.shard;
     to.memory = CopyMemory(item, &out.spans);
     to.range_offset = item.range_offset;

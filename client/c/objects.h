@@ -106,7 +106,7 @@ template <typename Tag>
 cistern_id ToC(const Id128<Tag>& id) {
   cistern_id out;
   static_assert(sizeof(out) == sizeof(id));
-  std::memcpy(&out, &id, sizeof(out));
+  std::memcpy(out.bytes, id.bytes.data(), sizeof(out));
   return out;
 }
 
