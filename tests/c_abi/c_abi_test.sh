@@ -19,6 +19,6 @@ if [[ $1 == installed ]]; then
     gcc -std=c11 -Wall -Wextra -Werror -O1 ./*.c $(pkg-config --cflags --libs cistern) -o "$program")
 fi
 
-CISTERN_BIN_DIR=$work/bin PYTHONPATH=client/python python3 -m cistern dev --memory 128MiB --stores 2 -- \
+CISTERN_BIN_DIR=$work/bin python3 client/python/cistern/dev.py --memory 128MiB --stores 2 -- \
   sh -c '"$0" "$CISTERN_MASTER" "$CISTERN_TOKEN_FILE"' "$program" | tee "$work/out"
 [[ $(tail -n 1 "$work/out") == ok ]] || { echo "FAILED"; exit 1; }

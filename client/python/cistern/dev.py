@@ -284,3 +284,18 @@ def run(arguments: argparse.Namespace) -> int:
             signal.signal(number, signal.SIG_IGN)
         if pool is not None:
             pool.stop()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """As a script, without the package: what the repository's own tests do."""
+    parser = argparse.ArgumentParser(prog="dev.py", description=__doc__)
+    add_arguments(parser)
+    try:
+        return run(parser.parse_args(arguments))
+    except DevError as error:
+        print(f"dev.py: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
