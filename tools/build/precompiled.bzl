@@ -83,7 +83,9 @@ def cc_library(**args):
     native.cc_library(**(_with_common_headers(args) if args.get("srcs") else args))
 
 def cc_binary(**args):
-    native.cc_binary(**_with_common_headers(args))
+    # The headers are C++.
+    in_c = [src for src in args.get("srcs", []) if src.endswith(".c")]
+    native.cc_binary(**(args if in_c else _with_common_headers(args)))
 
 def cc_test(**args):
     native.cc_test(**_with_common_headers(args))
