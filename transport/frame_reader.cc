@@ -43,8 +43,8 @@ void FrameReader::EnsureRoom(size_t bytes) {
 }
 
 absl::Status FrameReader::NextRead(std::vector<iovec>* out) {
-  if (paused_) return absl::OkStatus();
-  if (payload_left_ > 0 && carrier_ == nullptr) {
+  if (paused_ || waits_for_place_) return absl::OkStatus();
+  if (payload_left_ > 0 && carrier_ == nullptr && placing_ == nullptr) {
     // Parse() has left nothing buffered of it.
     const size_t max =
         static_cast<size_t>(std::min<uint64_t>(payload_left_, options_.payload_read_bytes));
@@ -113,9 +113,12 @@ absl::Status FrameReader::Continue() {
 absl::Status FrameReader::Parse() {
   bool progress = true;
   has_pieces_ = false;
+  waits_for_place_ = false;
   while (progress && !paused_) {
     progress = false;
-    if (carrier_ != nullptr && piece_left_ > 0) {
+    if (placing_ != nullptr && payload_left_ > 0) {
+      CISTERN_RETURN_IF_ERROR(StepPlaced(&progress));
+    } else if (carrier_ != nullptr && piece_left_ > 0) {
       CISTERN_RETURN_IF_ERROR(TakePiece(&progress));
     } else if (carrier_ != nullptr && (payload_left_ > 0 || !in_frame_) &&
                tail_ - head_ >= PieceCarrier::kRecordBytes &&
@@ -139,7 +142,8 @@ absl::Status FrameReader::Parse() {
 }
 
 absl::Status FrameReader::TakeBuffered(bool* progress) {
-  const size_t max = static_cast<size_t>(std::min<uint64_t>(payload_left_, tail_ - head_));
+  size_t max = static_cast<size_t>(std::min<uint64_t>(payload_left_, tail_ - head_));
+  if (placing_ != nullptr) max = static_cast<size_t>(std::min<uint64_t>(max, raw_left_));
   iov_.clear();
   absl::Status error;
   switch (receiver_.PayloadBuffers(max, kMaxPieces, &iov_, &error)) {
@@ -150,6 +154,7 @@ absl::Status FrameReader::TakeBuffered(bool* progress) {
     case FrameReceiver::Take::kDiscard:
       head_ += max;
       payload_left_ -= max;
+      if (placing_ != nullptr) raw_left_ -= max;
       *progress = true;
       return absl::OkStatus();
     case FrameReceiver::Take::kBuffers:
@@ -163,6 +168,7 @@ absl::Status FrameReader::TakeBuffered(bool* progress) {
   CISTERN_CHECK(copied > 0 && copied <= max);
   head_ += copied;
   payload_left_ -= copied;
+  if (placing_ != nullptr) raw_left_ -= copied;
   *progress = true;
   return receiver_.PayloadLanded(copied);
 }
@@ -212,6 +218,91 @@ absl::Status FrameReader::TakePiece(bool* progress) {
   piece_bytes_taken_ += taken;
   *progress = true;
   return wanted ? receiver_.PayloadLanded(taken) : absl::OkStatus();
+}
+
+absl::Status FrameReader::StepPlaced(bool* progress) {
+  if (raw_left_ > 0) {
+    if (tail_ > head_) return TakeBuffered(progress);
+    return absl::OkStatus();
+  }
+  // All that is announced first, so that its places are asked for at once.
+  CISTERN_RETURN_IF_ERROR(TakeAnnouncement(progress));
+  if (*progress) return absl::OkStatus();
+  CISTERN_RETURN_IF_ERROR(TakeArrived(progress));
+  if (*progress || has_pieces_) return absl::OkStatus();
+  return PlaceMore(progress);
+}
+
+absl::Status FrameReader::TakeAnnouncement(bool* progress) {
+  const uint64_t announced = placing_->placed_bytes() + placing_->unplaced_bytes();
+  if (tail_ - head_ < PlacingCarrier::kRecordBytes) return absl::OkStatus();
+  // What follows is behind payload that has to be there first; what it is will be seen then.
+  waits_for_place_ = announced > 0;
+  if (announced == payload_left_) return absl::OkStatus();
+  if (!placing_->IsRecord(buffer_.data() + head_)) {
+    return absl::InvalidArgumentError("frame: no record where payload has to be announced");
+  }
+  if (placing_->IsRaw(buffer_.data() + head_) && announced > 0) return absl::OkStatus();
+  waits_for_place_ = false;
+  CISTERN_ASSIGN_OR_RETURN(const PlacingCarrier::Announced next,
+                           placing_->OnRecord(buffer_.data() + head_));
+  if (next.bytes > payload_left_ - announced) {
+    return absl::InvalidArgumentError("frame: a piece beyond the frame's payload");
+  }
+  head_ += PlacingCarrier::kRecordBytes;
+  if (next.raw) raw_left_ = next.bytes;
+  *progress = true;
+  return absl::OkStatus();
+}
+
+absl::Status FrameReader::TakeArrived(bool* progress) {
+  const PlacingCarrier::Arrived arrived = placing_->arrived();
+  if (arrived.bytes == 0) return absl::OkStatus();
+  if (turn_left_ == 0) {
+    has_pieces_ = true;
+    return absl::OkStatus();
+  }
+  const uint64_t bytes =
+      std::min({arrived.bytes, turn_left_, uint64_t{options_.payload_read_bytes}});
+  placing_->Take(bytes);
+  payload_left_ -= bytes;
+  turn_left_ -= bytes;
+  piece_bytes_taken_ += bytes;
+  *progress = true;
+  return arrived.wanted ? receiver_.PayloadLanded(static_cast<size_t>(bytes)) : absl::OkStatus();
+}
+
+absl::Status FrameReader::PlaceMore(bool* progress) {
+  const uint64_t unplaced = placing_->unplaced_bytes();
+  if (unplaced == 0) return absl::OkStatus();
+  const uint64_t placed = placing_->placed_bytes();
+  iov_.clear();
+  absl::Status error;
+  switch (receiver_.PayloadBuffers(static_cast<size_t>(placed + unplaced), kMaxPieces, &iov_,
+                                   &error)) {
+    case FrameReceiver::Take::kPause:
+      CISTERN_RETURN_IF_ERROR(error);
+      // What is on its way has its places: the receiver was there.
+      CISTERN_CHECK(placed == 0);
+      paused_ = true;
+      return absl::OkStatus();
+    case FrameReceiver::Take::kDiscard:
+      placing_->PassOver(unplaced);
+      *progress = true;
+      return absl::OkStatus();
+    case FrameReceiver::Take::kBuffers:
+      break;
+  }
+  // The receiver's position moves when bytes land: the first of the buffers are given already.
+  uint64_t skip = placed;
+  size_t first = 0;
+  while (first < iov_.size() && skip >= iov_[first].iov_len) skip -= iov_[first++].iov_len;
+  if (first == iov_.size()) return absl::OkStatus();
+  iov_[first].iov_base = static_cast<char*>(iov_[first].iov_base) + skip;
+  iov_[first].iov_len -= skip;
+  CISTERN_ASSIGN_OR_RETURN(const uint64_t now, placing_->Place(absl::MakeSpan(iov_).subspan(first)));
+  *progress = now > 0 && now < unplaced;
+  return absl::OkStatus();
 }
 
 absl::Status FrameReader::ParseFrame(bool* progress) {

@@ -63,6 +63,8 @@ class FrameReader {
   void SetHeadBytes(size_t head_bytes) { options_.head_bytes = head_bytes; }
   // From the next frame on payload comes by records. Borrowed.
   void SetCarrier(PieceCarrier* carrier) { carrier_ = carrier; }
+  // The same, of the other kind.
+  void SetPlacingCarrier(PlacingCarrier* carrier) { placing_ = carrier; }
 
   // Where the next read goes: nothing while paused. The same until Advance.
   absl::Status NextRead(std::vector<iovec>* out);
@@ -74,7 +76,12 @@ class FrameReader {
   // With a carrier: pieces were announced that wait to be copied. An Advance, Resume or Continue
   // copies about kTurnPieceBytes of them; until there are none, call Continue instead of reading.
   static constexpr uint64_t kTurnPieceBytes = 1 << 20;
-  bool has_pieces() const { return has_pieces_; }
+  // With a placing carrier: payload has arrived.
+  bool has_pieces() const {
+    return has_pieces_ ||
+           (placing_ != nullptr && !paused_ && payload_left_ > 0 &&
+            (placing_->arrived().bytes > 0 || placing_->can_place_again()));
+  }
   absl::Status Continue();
   // Payload bytes that came in pieces so far.
   uint64_t piece_bytes_taken() const { return piece_bytes_taken_; }
@@ -92,6 +99,11 @@ class FrameReader {
   // With a carrier: a record at the front of the buffer.
   absl::Status TakeRecord(bool* progress);
   absl::Status TakePiece(bool* progress);
+  // With a placing carrier: one step of a frame's payload.
+  absl::Status StepPlaced(bool* progress);
+  absl::Status TakeAnnouncement(bool* progress);
+  absl::Status TakeArrived(bool* progress);
+  absl::Status PlaceMore(bool* progress);
   void EnsureRoom(size_t bytes);
 
   Options options_;
@@ -111,6 +123,10 @@ class FrameReader {
   uint64_t turn_left_ = 0;   // may still be copied before others have their turn
   bool has_pieces_ = false;
   uint64_t piece_bytes_taken_ = 0;
+
+  PlacingCarrier* placing_ = nullptr;
+  uint64_t raw_left_ = 0;       // of payload that follows in the stream
+  bool waits_for_place_ = false;  // what is buffered is behind payload that is on its way
 };
 
 }  // namespace cistern::transport

@@ -135,8 +135,11 @@ void SendQueue::EndFrame(OutStream* stream) {
   if (stream->ready) line_.push_back(stream);
 }
 
-void SendQueue::Consume(size_t n, std::vector<std::unique_ptr<OutItem>>* finished) {
+void SendQueue::Consume(size_t n, uint64_t unquiet,
+                        std::vector<std::unique_ptr<OutItem>>* finished) {
   written_pos_ += n;
+  CISTERN_CHECK(unquiet <= written_pos_);
+  quiet_pos_ = written_pos_ - unquiet;
   while (n > 0) {
     iovec& piece = pieces_[next_piece_];
     const size_t part = std::min(n, piece.iov_len);
@@ -145,11 +148,21 @@ void SendQueue::Consume(size_t n, std::vector<std::unique_ptr<OutItem>>* finishe
     n -= part;
     if (piece.iov_len == 0) ++next_piece_;
   }
-  while (!in_flight_.empty() && in_flight_.front()->end_pos_ <= written_pos_) {
-    --in_flight_.front()->stream->in_flight;
-    finished->push_back(std::move(in_flight_.front()));
-    in_flight_.pop_front();
+  // Heads were copied by now: an item without payload does not wait for others'.
+  const auto over = [this](const OutItem& item) {
+    return item.end_pos_ <= (item.source == nullptr ? written_pos_ : quiet_pos_);
+  };
+  size_t kept = 0;
+  for (auto& item : in_flight_) {
+    if (over(*item)) {
+      --item->stream->in_flight;
+      finished->push_back(std::move(item));
+    } else {
+      if (&in_flight_[kept] != &item) in_flight_[kept] = std::move(item);
+      ++kept;
+    }
   }
+  in_flight_.resize(kept);
 }
 
 bool SendQueue::Abort(OutStream* stream, std::vector<std::unique_ptr<OutItem>>* dropped) {
@@ -166,8 +179,8 @@ bool SendQueue::Abort(OutStream* stream, std::vector<std::unique_ptr<OutItem>>* 
   }
   for (auto& item : items) {
     if (!item->head_done_ && !item->data_only) queued_meta_bytes_ -= item->meta.size();
-    if (item->end_pos_ > written_pos_) {
-      // Between two of its Data frames; the pieces of the last may still be unwritten.
+    if (item->end_pos_ > quiet_pos_) {
+      // Between two of its Data frames; the pieces of the last may still be unwritten, or read.
       item->truncated_ = true;
       in_flight_.push_back(std::move(item));
     } else {
@@ -197,7 +210,7 @@ void SendQueue::Clear(std::vector<std::unique_ptr<OutItem>>* dropped) {
   kinds_.clear();
   next_piece_ = 0;
   mid_frame_ = false;
-  prepared_pos_ = written_pos_ = 0;
+  prepared_pos_ = written_pos_ = quiet_pos_ = 0;
   queued_meta_bytes_ = 0;
 }
 

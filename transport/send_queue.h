@@ -90,8 +90,12 @@ class SendQueue {
   absl::Span<const PieceKind> kinds() const {
     return absl::MakeConstSpan(kinds_).subspan(next_piece_);
   }
-  // `n` bytes of them have left. Moves finished items to `finished`.
-  void Consume(size_t n, std::vector<std::unique_ptr<OutItem>>* finished);
+  // `n` bytes of them were taken. Moves finished items to `finished`. Of all that was taken the last
+  // `unquiet` bytes are still read from where they are: items with payload among them wait.
+  void Consume(size_t n, uint64_t unquiet, std::vector<std::unique_ptr<OutItem>>* finished);
+  void Consume(size_t n, std::vector<std::unique_ptr<OutItem>>* finished) {
+    Consume(n, 0, finished);
+  }
 
   // Drops what of `stream` was not begun into `dropped`. True: a frame is under way; its item comes
   // out of Consume as finished when that frame has ended (stream->in_flight is then 0).
@@ -113,6 +117,7 @@ class SendQueue {
   bool mid_frame_ = false;
   uint64_t prepared_pos_ = 0;
   uint64_t written_pos_ = 0;
+  uint64_t quiet_pos_ = 0;  // at most written_pos_
   uint64_t queued_meta_bytes_ = 0;
   std::deque<std::unique_ptr<OutItem>> in_flight_;  // wholly prepared, in order of end_pos_
 };

@@ -78,7 +78,7 @@ Lane::Lane(IoThread* io, std::shared_ptr<ChannelShared> shared, bool small)
       small_(small) {}
 
 Lane::~Lane() {
-  if (fd_ >= 0) close(fd_);
+  if (fd_ >= 0 && options_.wire->has_sockets()) close(fd_);
 }
 
 void Lane::StartCall(std::unique_ptr<LaneCall> call) {
@@ -123,14 +123,18 @@ void Lane::Shutdown(const absl::Status& status) {
 }
 
 void Lane::AbandonAfterFork() {
-  if (fd_ >= 0) close(fd_);
+  if (fd_ >= 0 && options_.wire->has_sockets()) close(fd_);
   fd_ = -1;
 }
 
 // --- Driver ---
 
 void Lane::OnSubmitted() {
-  if (state_ == State::kUp && !broken_.has_value() && !write_blocked_) Write();
+  if (state_ != State::kUp || broken_.has_value()) return;
+  if (!write_blocked_) Write();
+  if (!broken_.has_value()) {
+    if (absl::Status status = link_->Flush(); !status.ok()) SetBroken(std::move(status));
+  }
 }
 
 void Lane::OnDrive(short revents) {
@@ -138,6 +142,12 @@ void Lane::OnDrive(short revents) {
   const MonoTime now = clock_.Mono();
   if (state_ == State::kBackoff && now >= retry_at_) state_ = State::kIdle;
   if (state_ == State::kIdle && !calls_.empty()) BeginConnecting(now);
+  if (link_ != nullptr && !broken_.has_value()) {
+    if (absl::Status status = link_->Progress(); !status.ok()) SetBroken(std::move(status));
+    FinishQuiet();
+    // What it has taken from a device no event tells of again.
+    if (!options_.wire->has_sockets()) revents |= POLLIN;
+  }
   if (revents != 0) {
     if (state_ == State::kConnecting) {
       OnConnected();
@@ -154,6 +164,9 @@ void Lane::OnDrive(short revents) {
   if (broken_.has_value()) Break();
   RunTimers(now);
   if ((state_ == State::kHandshake || state_ == State::kUp) && !write_blocked_) Write();
+  if (link_ != nullptr && !broken_.has_value()) {
+    if (absl::Status status = link_->Flush(); !status.ok()) SetBroken(std::move(status));
+  }
   if (broken_.has_value()) Break();
 }
 
@@ -169,7 +182,7 @@ Driver::Interest Lane::CurrentInterest() {
       if (!calls_.empty()) interest.timer = std::min(interest.timer, retry_at_);
       break;
     case State::kConnecting:
-      interest.events = POLLOUT;
+      interest.events = dialer_ != nullptr ? POLLIN : POLLOUT;
       interest.timer = std::min(interest.timer, connect_deadline_);
       break;
     case State::kHandshake:
@@ -233,6 +246,17 @@ void Lane::OnResolved(absl::StatusOr<std::vector<SocketAddress>> addresses) {
 void Lane::ConnectNext(const absl::Status& last) {
   absl::Status failure = last;
   while (next_address_ < addresses_.size()) {
+    if (!options_.wire->has_sockets()) {
+      auto dialer = options_.wire->Dial(addresses_[next_address_++]);
+      if (dialer.ok()) {
+        dialer_ = *std::move(dialer);
+        fd_ = dialer_->fd();
+        state_ = State::kConnecting;
+        return;
+      }
+      failure = dialer.status();
+      continue;
+    }
     auto fd = BeginConnect(addresses_[next_address_++]);
     if (fd.ok()) {
       fd_ = *fd;
@@ -245,9 +269,17 @@ void Lane::ConnectNext(const absl::Status& last) {
 }
 
 void Lane::OnConnected() {
-  if (absl::Status status = ConnectResult(fd_); !status.ok()) {
+  absl::Status failure;
+  if (dialer_ != nullptr) {
+    const absl::StatusOr<bool> connected = dialer_->Advance();
+    failure = connected.status();
+    if (connected.ok() && !*connected) return;
+  } else {
+    failure = ConnectResult(fd_);
+  }
+  if (!failure.ok()) {
     CloseSocket();
-    ConnectNext(status);
+    ConnectNext(failure);
     return;
   }
   state_ = State::kHandshake;
@@ -255,11 +287,16 @@ void Lane::OnConnected() {
   write_blocked_ = false;
   connection_id_ = NextConnectionId();
   std::weak_ptr<Driver> weak = weak_from_this();
-  link_ = options_.wire->MakeLink(fd_, [weak] {
-    const std::shared_ptr<Driver> driver = weak.lock();
-    // OnSubmitted writes.
-    if (driver != nullptr) static_cast<Lane*>(driver.get())->Submit([] {});
-  });
+  if (dialer_ != nullptr) {
+    link_ = dialer_->TakeLink();
+    dialer_.reset();
+  } else {
+    link_ = options_.wire->MakeLink(fd_, [weak] {
+      const std::shared_ptr<Driver> driver = weak.lock();
+      // OnSubmitted writes.
+      if (driver != nullptr) static_cast<Lane*>(driver.get())->Submit([] {});
+    });
+  }
   handshake_ =
       std::make_unique<ClientHandshake>(options_.identity, options_.expected_peer_id, small_);
   FrameReader::Options reader;
@@ -305,6 +342,7 @@ absl::Status Lane::OnAuthOk(std::string_view meta) {
     return status;
   }
   reader_->SetCarrier(link_->carrier());
+  reader_->SetPlacingCarrier(link_->placing_carrier());
   OnUp();
   return absl::OkStatus();
 }
@@ -334,7 +372,13 @@ void Lane::SetBroken(absl::Status why) {
 void Lane::CloseSocket() {
   if (fd_ < 0) return;
   BeforeClose();
+  // Without a socket the descriptor goes with them.
   link_.reset();
+  dialer_.reset();
+  if (!options_.wire->has_sockets()) {
+    fd_ = -1;
+    return;
+  }
   // A child that was forked meanwhile holds the socket too: the peer must learn of the end now.
   shutdown(fd_, SHUT_RDWR);
   close(fd_);
@@ -415,6 +459,7 @@ void Lane::Break() {
 // The server may have closed the connection while nobody looked.
 bool Lane::WentStale(MonoTime now) {
   if (now - last_used_ < kStaleAfter) return false;
+  if (!options_.wire->has_sockets()) return link_->WentStale();
   char byte;
   const ssize_t n = recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
@@ -441,7 +486,8 @@ void Lane::Read() {
       const auto got = link_->Read(iov_);
       if (!got.ok()) return SetBroken(got.status());
       drained = got->drained;
-      if (got->bytes == 0) break;
+      if (got->bytes == 0 && !reader_->has_pieces()) break;
+      if (got->bytes == 0) continue;
       moved += got->bytes;
       shared_->bytes_in.fetch_add(got->bytes, std::memory_order_relaxed);
       if (absl::Status status = reader_->Advance(got->bytes); !status.ok()) {
@@ -470,10 +516,15 @@ void Lane::Write() {
       shared_->bytes_out.fetch_add(taken, std::memory_order_relaxed);
       write_blocked_ = link_->blocked() != LinkBlock::kNone;
     }
-    queue_.Consume(taken, &finished_);
+    queue_.Consume(taken, link_->unquiet_bytes(), &finished_);
     FinishItems(&finished_);
     if (write_blocked_) return;
   }
+}
+
+void Lane::FinishQuiet() {
+  queue_.Consume(0, link_->unquiet_bytes(), &finished_);
+  FinishItems(&finished_);
 }
 
 void Lane::SendControl(FrameType type, uint64_t id, std::string meta) {

@@ -123,6 +123,8 @@ class Lane final : public Driver, private FrameReceiver {
   bool WaitsForSocket() const;
   void Read();
   void Write();
+  // What was taken may have become quiet.
+  void FinishQuiet();
   void SendControl(FrameType type, uint64_t id, std::string meta);
   void SendPreamble(size_t index);
   absl::Status OnPreambleAnswer(const FrameHeader& header, std::string_view meta);
@@ -148,6 +150,7 @@ class Lane final : public Driver, private FrameReceiver {
 
   State state_ = State::kIdle;
   int fd_ = -1;
+  std::unique_ptr<LinkDialer> dialer_;  // of wires without sockets; fd_ is its own, or the link's
   uint64_t connection_id_ = 0;
   std::vector<SocketAddress> addresses_;
   size_t next_address_ = 0;

@@ -132,8 +132,9 @@ FrameReceiver::Take Lane::PayloadBuffers(size_t max_bytes, size_t max_pieces,
 }
 
 absl::Status Lane::PayloadLanded(size_t bytes) {
-  // The call may have been cancelled between the read and this only if it still exists.
   LaneCall* const call = frame_call_;
+  // What was on its way to its place when the call was cancelled: it is not over yet.
+  if (call == nullptr || call->end.has_value()) return absl::OkStatus();
   absl::Status status = call->sink->Landed(bytes);
   if (!status.ok()) call->end = status;
   return status;

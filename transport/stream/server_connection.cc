@@ -50,7 +50,9 @@ void Count(std::atomic<uint64_t>& counter, uint64_t n = 1) {
 
 }  // namespace
 
-ServerConnectionImpl::ServerConnectionImpl(ServerLoop* loop, int fd, const std::string& address)
+ServerConnectionImpl::ServerConnectionImpl(ServerLoop* loop, int fd,
+                                           std::unique_ptr<StreamLink> link,
+                                           const std::string& address)
     : loop_(*loop),
       inbox_(loop->inbox()),
       handler_(*loop->shared().handler),
@@ -58,7 +60,7 @@ ServerConnectionImpl::ServerConnectionImpl(ServerLoop* loop, int fd, const std::
       fd_(fd),
       handshake_(std::make_unique<ServerHandshake>(loop->shared().options.identity,
                                                    OfferOf(loop->shared().options.limits))),
-      link_(loop->shared().options.wire->MakeLink(fd)),
+      link_(std::move(link)),
       reader_({.max_meta_bytes = kMaxHandshakeMetaBytes, .max_payload_bytes = 0}, this),
       accepted_at_(loop->now()),
       last_read_(loop->now()),
@@ -83,8 +85,37 @@ void ServerConnectionImpl::OnExtraEvent() {
   Turn();
 }
 
+void ServerConnectionImpl::OnLinkEvent() { OnEvents(EPOLLIN | EPOLLOUT); }
+
+void ServerConnectionImpl::LinkCut() {
+  absl::AnyInvocable<void()> gone = [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->OnEvents(EPOLLIN | EPOLLRDHUP);
+  };
+  inbox_->Post(gone);
+}
+
+void ServerConnectionImpl::Progress() {
+  if (broken_.has_value()) return;
+  const absl::Status status = link_->Progress();
+  if (!status.ok()) {
+    if (status.code() == absl::StatusCode::kInvalidArgument) return DoProtocolError(status);
+    return Fail(Annotate(status, peer_.address));
+  }
+  const uint64_t unquiet = link_->unquiet_bytes();
+  if (unquiet < unquiet_bytes_) last_write_ = loop_.now();
+  unquiet_bytes_ = unquiet;
+  queue_.Consume(0, unquiet, &finished_);
+  FinishItems(&finished_, absl::OkStatus());
+}
+
+void ServerConnectionImpl::Flush() {
+  if (broken_.has_value()) return;
+  if (absl::Status status = link_->Flush(); !status.ok()) Fail(Annotate(status, peer_.address));
+}
+
 void ServerConnectionImpl::Turn() {
   if (state_ == State::kClosed) return;
+  Progress();
   if (!draining_) Read();
   if (peer_closed_ && reader_.paused()) {
     // What it had still sent is not read any more: nobody is there for the answers.
@@ -93,7 +124,8 @@ void ServerConnectionImpl::Turn() {
   // The peer may have made room for what waits for it.
   if (!writable_ && link_->blocked() == LinkBlock::kNone) writable_ = true;
   Write();
-  if (draining_ && !HasOutput() && !broken_.has_value()) {
+  Flush();
+  if (draining_ && !HasOutput() && link_->delivered() && !broken_.has_value()) {
     broken_ = absl::UnavailableError("refused");
   }
   if (broken_.has_value()) {
@@ -176,7 +208,7 @@ bool ServerConnectionImpl::ReadOnce(size_t* moved) {
       }
       // The next event tells of more, unless the end of the stream was told already.
       if (got->drained && (got->bytes == 0 || !peer_closed_)) readable_ = false;
-      if (got->bytes == 0) return false;
+      if (got->bytes == 0) return reader_.has_pieces();
       *moved += got->bytes;
       last_read_ = loop_.now();
       Count(loop_.shared().bytes_in, got->bytes);
@@ -209,7 +241,8 @@ void ServerConnectionImpl::Write() {
       if (taken > 0) last_write_ = loop_.now();
       Count(loop_.shared().bytes_out, taken);
     }
-    queue_.Consume(taken, &finished_);
+    unquiet_bytes_ = link_->unquiet_bytes();
+    queue_.Consume(taken, unquiet_bytes_, &finished_);
     FinishItems(&finished_, absl::OkStatus());
   }
 }
@@ -339,6 +372,7 @@ absl::Status ServerConnectionImpl::OnAuth(const FrameHeader& header, const wire:
   peer_.wire = before.wire;
   if (handshake_->small_lane()) reader_.SetHeadBytes(kSmallLaneHeadBytes);
   reader_.SetCarrier(link_->carrier());
+  reader_.SetPlacingCarrier(link_->placing_carrier());
   handshake_.reset();
   const ServerLimits& limits = loop_.shared().options.limits;
   reader_.SetLimits(limits.max_meta_bytes, limits.max_payload_bytes);
@@ -392,6 +426,7 @@ FrameReceiver::Take ServerConnectionImpl::PayloadBuffers(size_t max_bytes, size_
 
 absl::Status ServerConnectionImpl::PayloadLanded(size_t bytes) {
   const std::shared_ptr<ServedCall> call = frame_call_;
+  if (call == nullptr || call->sink == nullptr) return absl::OkStatus();
   call->last_progress = loop_.now();
   call->receive_left -= bytes;
   if (absl::Status status = call->sink->Landed(bytes); !status.ok()) {
@@ -452,6 +487,11 @@ void ServerConnectionImpl::AbortCall(const std::shared_ptr<ServedCall>& call,
 
 void ServerConnectionImpl::EndReceive(ServedCall* call, const absl::Status& status) {
   if (call->sink == nullptr) return;
+  if (state_ != State::kClosed && frame_call_.get() == call && link_->receiving()) {
+    // The device would go on writing to what is given up here.
+    link_->Close();
+    Fail(Annotate(absl::UnavailableError("a transfer was given up half way"), peer_.address));
+  }
   call->sink = nullptr;
   --receiving_;
   auto done = std::move(call->received);
@@ -538,8 +578,10 @@ void ServerConnectionImpl::Close(const absl::Status& why) {
   calls.swap(calls_);
   frame_call_ = nullptr;
   if (link_->extra_fd() >= 0) loop_.UnwatchExtra(link_->extra_fd());
-  close(fd_);
+  if (fd_ >= 0) close(fd_);
   fd_ = -1;
+  loop_.DetachLink(link_.get());
+  link_->Close();
   std::vector<std::unique_ptr<OutItem>> items;
   queue_.Clear(&items);
   for (const auto& [id, call] : calls) call->over = true;
@@ -565,7 +607,9 @@ MonoTime ServerConnectionImpl::Deadline(bool* stall) const {
   if (state_ != State::kOpen) return accepted_at_ + limits.handshake_timeout;
   MonoTime deadline = MonoTime::Infinite();
   if (reader_.mid_frame() && !reader_.paused()) deadline = last_read_;
-  if (HasOutput() && !writable_) deadline = std::min(deadline, last_write_);
+  if ((HasOutput() && !writable_) || link_->unquiet_bytes() > 0) {
+    deadline = std::min(deadline, last_write_);
+  }
   if (receiving_ > 0 && !reader_.paused()) {
     for (const auto& [id, call] : calls_) {
       if (call->sink != nullptr) deadline = std::min(deadline, call->last_progress);
@@ -589,7 +633,8 @@ void ServerConnectionImpl::UpdateTimer() {
   const ServerLimits& limits = loop_.shared().options.limits;
   MonoTime earliest = accepted_at_ + limits.handshake_timeout;
   if (state_ == State::kOpen) {
-    const bool transfer = receiving_ > 0 || reader_.mid_frame() || (HasOutput() && !writable_);
+    const bool transfer = receiving_ > 0 || reader_.mid_frame() || (HasOutput() && !writable_) ||
+                          link_->unquiet_bytes() > 0;
     earliest = loop_.now() + (transfer ? std::min(limits.stall_timeout, limits.idle_timeout)
                                        : limits.idle_timeout);
   }

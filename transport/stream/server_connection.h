@@ -56,7 +56,9 @@ class ServerConnectionImpl final : public ServerConnection,
                                    private FrameReceiver,
                                    public std::enable_shared_from_this<ServerConnectionImpl> {
  public:
-  ServerConnectionImpl(ServerLoop* loop, int fd, const std::string& address);
+  // `fd` -1: the link has no socket.
+  ServerConnectionImpl(ServerLoop* loop, int fd, std::unique_ptr<StreamLink> link,
+                       const std::string& address);
   ~ServerConnectionImpl() override;
 
   const PeerInfo& peer() const override { return peer_; }
@@ -68,6 +70,10 @@ class ServerConnectionImpl final : public ServerConnection,
   // --- for the loop ---
   void OnEvents(uint32_t events);
   void OnExtraEvent();
+  // Of a link without a socket. LinkCut: from any thread.
+  void OnLinkEvent();
+  void LinkCut();
+  StreamLink* link() const { return link_.get(); }
   // The peer will be told so when it has said Hello, and cut.
   void RefuseAtHello(const absl::Status& why) { refusal_ = why; }
   void Turn();
@@ -108,6 +114,9 @@ class ServerConnectionImpl final : public ServerConnection,
   bool ReadOnce(size_t* moved);
   void CountPieces(uint64_t before, size_t* moved);
   void Write();
+  // The begin and the end of a turn.
+  void Progress();
+  void Flush();
   bool HasOutput() const { return !queue_.empty() || link_->wants_write(); }
   void FinishItems(std::vector<std::unique_ptr<OutItem>>* items, const absl::Status& status);
   void EndReceive(ServedCall* call, const absl::Status& status);
@@ -137,6 +146,7 @@ class ServerConnectionImpl final : public ServerConnection,
   std::shared_ptr<ServedCall> frame_call_;  // whose payload the reader is at
   uint64_t held_bytes_ = 0;                 // of all calls
   int receiving_ = 0;                       // calls with a ReceivePayload in progress
+  uint64_t unquiet_bytes_ = 0;  // at the last look
   bool readable_ = true;
   bool writable_ = true;
   bool peer_closed_ = false;

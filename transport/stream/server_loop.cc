@@ -21,6 +21,7 @@ constexpr int kAcceptsPerRound = 64;
 constexpr int kLongestSleepMs = 60'000;
 constexpr uint64_t kWakeToken = 0;
 constexpr uint64_t kListenToken = ~uint64_t{0};
+constexpr uint64_t kPartToken = ~uint64_t{0} - 1;
 // Set in the token of a connection's extra descriptor.
 constexpr uint64_t kExtraBit = uint64_t{1} << 63;
 // A loop that has not come round by then hangs.
@@ -61,7 +62,8 @@ ServerLoop::ServerLoop(std::shared_ptr<ServerShared> shared, std::vector<ServerL
 
 ServerLoop::~ServerLoop() {
   Stop();
-  for (const int fd : {epoll_fd_, wake_fd_, listen_fd_, spare_fd_}) {
+  CloseListener();
+  for (const int fd : {epoll_fd_, wake_fd_, spare_fd_}) {
     if (fd >= 0) close(fd);
   }
 }
@@ -73,6 +75,10 @@ absl::Status ServerLoop::Start(int listen_fd) {
   wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (wake_fd_ < 0) return ErrnoStatus(errno, "eventfd");
   CISTERN_RETURN_IF_ERROR(Watch(epoll_fd_, wake_fd_, EPOLLIN, kWakeToken));
+  if (!shared_->options.wire->has_sockets()) {
+    CISTERN_ASSIGN_OR_RETURN(part_, shared_->options.wire->MakeLoopPart());
+    CISTERN_RETURN_IF_ERROR(Watch(epoll_fd_, part_->fd(), EPOLLIN, kPartToken));
+  }
   if (listen_fd_ >= 0) {
     spare_fd_ = OpenSpare();
     CISTERN_RETURN_IF_ERROR(Watch(epoll_fd_, listen_fd_, EPOLLIN, kListenToken));
@@ -114,6 +120,11 @@ void ServerLoop::StopAccepting() {
 
 void ServerLoop::CloseListener() {
   if (listen_fd_ < 0) return;
+  if (!shared_->options.wire->has_sockets()) {
+    // Its descriptor goes on telling of connections that end.
+    shared_->options.wire->StopListening();
+    return;
+  }
   // What waits in the backlog is reset by the kernel, as what dials from now on is refused.
   close(listen_fd_);
   listen_fd_ = -1;
@@ -131,6 +142,8 @@ void ServerLoop::Loop() {
         RunInbox();
       } else if (token == kListenToken) {
         Accept();
+      } else if (token == kPartToken) {
+        part_->OnReadable();
       } else if (const auto it = connections_.find(token & ~kExtraBit); it != connections_.end()) {
         const std::shared_ptr<ServerConnectionImpl> connection = it->second;
         if ((token & kExtraBit) != 0) {
@@ -216,6 +229,7 @@ void ServerLoop::Remove(ServerConnectionImpl* connection) {
 
 void ServerLoop::Accept() {
   if (listen_fd_ < 0) return;  // closed earlier in this round
+  if (part_ != nullptr) return AcceptLinks();
   for (int i = 0; i < kAcceptsPerRound; ++i) {
     SocketAddress peer;
     peer.bytes = sizeof(peer.storage);
@@ -278,7 +292,8 @@ void ServerLoop::UnwatchExtra(int fd) { epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, 
 void ServerLoop::Adopt(int fd, const SocketAddress& peer) {
   std::string address;
   const absl::Status accepted = shared_->options.wire->OnAccepted(fd, peer, &address);
-  auto connection = std::make_shared<ServerConnectionImpl>(this, fd, address);
+  auto connection = std::make_shared<ServerConnectionImpl>(
+      this, fd, shared_->options.wire->MakeLink(fd), address);
   connections_.emplace(connection->id(), connection);
   const uint32_t events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   if (absl::Status status = Watch(epoll_fd_, fd, events, connection->id()); !status.ok()) {
@@ -287,6 +302,51 @@ void ServerLoop::Adopt(int fd, const SocketAddress& peer) {
   }
   if (!accepted.ok()) connection->RefuseAtHello(accepted);
   connection->Turn();
+}
+
+void ServerLoop::AcceptLinks() {
+  for (int i = 0; i < kAcceptsPerRound; ++i) {
+    ServerLoop* loop = (*all_)[next_loop_ % all_->size()];
+    const bool full = shared_->connections.load(std::memory_order_relaxed) >=
+                      shared_->options.limits.max_connections;
+    absl::StatusOr<AcceptedLink> accepted = shared_->options.wire->Accept(loop->part_.get(), full);
+    if (accepted.status().code() == absl::StatusCode::kNotFound) return;
+    if (!accepted.ok()) {
+      shared_->refused.fetch_add(1, std::memory_order_relaxed);
+      CISTERN_LOG_EVERY(Warning, absl::Seconds(10),
+                        "refused a connection: ", accepted.status().ToString());
+      continue;
+    }
+    shared_->accepted.fetch_add(1, std::memory_order_relaxed);
+    shared_->connections.fetch_add(1, std::memory_order_relaxed);
+    ++next_loop_;
+    if (loop == this) {
+      AdoptLink(*std::move(accepted));
+      continue;
+    }
+    absl::AnyInvocable<void()> adopt = [loop, accepted = *std::move(accepted)]() mutable {
+      loop->AdoptLink(std::move(accepted));
+    };
+    if (!loop->inbox_->Post(adopt)) shared_->connections.fetch_sub(1, std::memory_order_relaxed);
+  }
+}
+
+void ServerLoop::AdoptLink(AcceptedLink accepted) {
+  StreamLink* const link = accepted.link.get();
+  auto connection = std::make_shared<ServerConnectionImpl>(this, -1, std::move(accepted.link),
+                                                           accepted.address);
+  connections_.emplace(connection->id(), connection);
+  ServerConnectionImpl* const raw = connection.get();
+  part_->Attach(
+      link, [raw] { raw->OnLinkEvent(); },
+      [weak = std::weak_ptr<ServerConnectionImpl>(connection)] {
+        if (const auto self = weak.lock()) self->LinkCut();
+      });
+  connection->Turn();
+}
+
+void ServerLoop::DetachLink(StreamLink* link) {
+  if (part_ != nullptr) part_->Detach(link);
 }
 
 void ServerLoop::CloseAll() {

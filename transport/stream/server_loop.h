@@ -60,7 +60,7 @@ class ServerLoop {
  public:
   ServerLoop(std::shared_ptr<ServerShared> shared, std::vector<ServerLoop*>* all);
   ~ServerLoop();
-  // Before the thread runs. `listen_fd` -1: another loop accepts.
+  // Before the thread runs. `listen_fd` -1: another loop accepts. Owns it unless it is the wire's.
   absl::Status Start(int listen_fd);
   // From any thread but the loop's: closes all connections and joins.
   void Stop();
@@ -79,6 +79,8 @@ class ServerLoop {
   absl::Status WatchExtra(ServerConnectionImpl* connection, int fd);
   // Before `fd` is closed: while the peer has it open it would go on waking us.
   void UnwatchExtra(int fd);
+  // Nothing wakes the connection for `link` any more.
+  void DetachLink(StreamLink* link);
   // The connection is closed: drops it at the end of the round.
   void Remove(ServerConnectionImpl* connection);
 
@@ -91,6 +93,9 @@ class ServerLoop {
   void Loop();
   void Accept();
   void Adopt(int fd, const SocketAddress& peer);
+  // The same of a wire without sockets.
+  void AcceptLinks();
+  void AdoptLink(AcceptedLink accepted);
   void CloseListener();
   void OutOfDescriptors();
   void RunInbox();
@@ -105,6 +110,7 @@ class ServerLoop {
   int epoll_fd_ = -1;
   int wake_fd_ = -1;
   int listen_fd_ = -1;
+  std::unique_ptr<LoopPart> part_;
   int spare_fd_ = -1;  // given up to accept and refuse when descriptors run out
   size_t next_loop_ = 0;
   MonoTime now_;

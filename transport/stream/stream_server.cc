@@ -47,7 +47,7 @@ absl::Status StreamServer::Start(int listen_fd) {
   for (size_t i = loops_.size(); i-- > 0;) {
     const absl::Status status = loops_[i]->Start(i == 0 ? listen_fd : -1);
     if (!status.ok()) {
-      if (i != 0) close(listen_fd);
+      if (i != 0 && shared_->options.wire->has_sockets()) close(listen_fd);
       return status;
     }
   }
