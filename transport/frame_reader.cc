@@ -278,8 +278,8 @@ absl::Status FrameReader::PlaceMore(bool* progress) {
   const uint64_t placed = placing_->placed_bytes();
   iov_.clear();
   absl::Status error;
-  switch (receiver_.PayloadBuffers(static_cast<size_t>(placed + unplaced), kMaxPieces, &iov_,
-                                   &error)) {
+  switch (
+      receiver_.PayloadBuffers(static_cast<size_t>(placed + unplaced), kMaxPieces, &iov_, &error)) {
     case FrameReceiver::Take::kPause:
       CISTERN_RETURN_IF_ERROR(error);
       // What is on its way has its places: the receiver was there.
@@ -300,7 +300,8 @@ absl::Status FrameReader::PlaceMore(bool* progress) {
   if (first == iov_.size()) return absl::OkStatus();
   iov_[first].iov_base = static_cast<char*>(iov_[first].iov_base) + skip;
   iov_[first].iov_len -= skip;
-  CISTERN_ASSIGN_OR_RETURN(const uint64_t now, placing_->Place(absl::MakeSpan(iov_).subspan(first)));
+  CISTERN_ASSIGN_OR_RETURN(const uint64_t now,
+                           placing_->Place(absl::MakeSpan(iov_).subspan(first)));
   *progress = now > 0 && now < unplaced;
   return absl::OkStatus();
 }

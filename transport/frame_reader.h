@@ -78,9 +78,8 @@ class FrameReader {
   static constexpr uint64_t kTurnPieceBytes = 1 << 20;
   // With a placing carrier: payload has arrived.
   bool has_pieces() const {
-    return has_pieces_ ||
-           (placing_ != nullptr && !paused_ && payload_left_ > 0 &&
-            (placing_->arrived().bytes > 0 || placing_->can_place_again()));
+    return has_pieces_ || (placing_ != nullptr && !paused_ && payload_left_ > 0 &&
+                           (placing_->arrived().bytes > 0 || placing_->can_place_again()));
   }
   absl::Status Continue();
   // Payload bytes that came in pieces so far.
@@ -125,7 +124,7 @@ class FrameReader {
   uint64_t piece_bytes_taken_ = 0;
 
   PlacingCarrier* placing_ = nullptr;
-  uint64_t raw_left_ = 0;       // of payload that follows in the stream
+  uint64_t raw_left_ = 0;         // of payload that follows in the stream
   bool waits_for_place_ = false;  // what is buffered is behind payload that is on its way
 };
 

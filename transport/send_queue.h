@@ -90,8 +90,8 @@ class SendQueue {
   absl::Span<const PieceKind> kinds() const {
     return absl::MakeConstSpan(kinds_).subspan(next_piece_);
   }
-  // `n` bytes of them were taken. Moves finished items to `finished`. Of all that was taken the last
-  // `unquiet` bytes are still read from where they are: items with payload among them wait.
+  // `n` bytes of them were taken. Moves finished items to `finished`. Of all that was taken the
+  // last `unquiet` bytes are still read from where they are: items with payload among them wait.
   void Consume(size_t n, uint64_t unquiet, std::vector<std::unique_ptr<OutItem>>* finished);
   void Consume(size_t n, std::vector<std::unique_ptr<OutItem>>* finished) {
     Consume(n, 0, finished);

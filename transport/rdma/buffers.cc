@@ -33,9 +33,8 @@ absl::StatusOr<std::unique_ptr<RegisteredBytes>> RegisteredBytes::Create(ibv_pd*
 
 absl::StatusOr<std::shared_ptr<MessageBuffers>> MessageBuffers::Create(ibv_pd* pd, uint32_t count) {
   auto made = std::make_shared<MessageBuffers>();
-  CISTERN_ASSIGN_OR_RETURN(
-      made->memory_,
-      RegisteredBytes::Create(pd, size_t{count} * kMessageBytes, IBV_ACCESS_LOCAL_WRITE));
+  CISTERN_ASSIGN_OR_RETURN(made->memory_, RegisteredBytes::Create(pd, size_t{count} * kMessageBytes,
+                                                                  IBV_ACCESS_LOCAL_WRITE));
   made->count_ = count;
   MutexLock lock(made->mutex_);
   for (uint32_t slot = count; slot-- > 0;) made->free_.push_back(slot);
@@ -65,8 +64,7 @@ bool MessageBuffers::any() const {
   return !free_.empty();
 }
 
-absl::StatusOr<std::shared_ptr<SharedReceives>> SharedReceives::Create(ibv_pd* pd,
-                                                                       uint32_t count) {
+absl::StatusOr<std::shared_ptr<SharedReceives>> SharedReceives::Create(ibv_pd* pd, uint32_t count) {
   auto made = std::make_shared<SharedReceives>();
   CISTERN_ASSIGN_OR_RETURN(made->buffers_, MessageBuffers::Create(pd, count));
   CISTERN_ASSIGN_OR_RETURN(made->queue_, CreateSharedReceiveQueue(pd, count, 1));
@@ -75,8 +73,7 @@ absl::StatusOr<std::shared_ptr<SharedReceives>> SharedReceives::Create(ibv_pd* p
 }
 
 absl::Status SharedReceives::Post(uint32_t slot) {
-  ibv_sge piece = {reinterpret_cast<uintptr_t>(buffers_->at(slot)), kMessageBytes,
-                   buffers_->key()};
+  ibv_sge piece = {reinterpret_cast<uintptr_t>(buffers_->at(slot)), kMessageBytes, buffers_->key()};
   ibv_recv_wr request = {};
   request.wr_id = kReceiveBit | slot;
   request.sg_list = &piece;

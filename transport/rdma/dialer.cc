@@ -147,8 +147,8 @@ absl::Status Dialer::Resolve() {
   ++resolves_;
   CISTERN_RETURN_IF_ERROR(cm_->NewId());
   uint8_t tos = static_cast<uint8_t>(cm_->host().options().traffic_class);
-  if (tos != 0 && verbs->cm.set_option(cm_->id(), RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos,
-                                       sizeof(tos)) != 0) {
+  if (tos != 0 &&
+      verbs->cm.set_option(cm_->id(), RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof(tos)) != 0) {
     return Failed("rdma_set_option");
   }
   if (verbs->cm.resolve_addr(cm_->id(), nullptr, reinterpret_cast<sockaddr*>(&address_.storage),
@@ -185,9 +185,8 @@ absl::StatusOr<bool> Dialer::Advance() {
       case RDMA_CM_EVENT_REJECTED:
         return Refused(**event);
       default:
-        return absl::UnavailableError(absl::StrCat("rdma_cm: ",
-                                                   verbs->cm.event_str((*event)->event), " (",
-                                                   (*event)->status, ")"));
+        return absl::UnavailableError(absl::StrCat(
+            "rdma_cm: ", verbs->cm.event_str((*event)->event), " (", (*event)->status, ")"));
     }
   }
 }
@@ -199,8 +198,7 @@ absl::Status Dialer::OnRoute() {
   options.host = cm_->shared_host();
   options.device = device_;
   options.channel = cm_->completions();
-  CISTERN_ASSIGN_OR_RETURN(options.sends,
-                           MessageBuffers::Create(device_->domain.get(), kReceives));
+  CISTERN_ASSIGN_OR_RETURN(options.sends, MessageBuffers::Create(device_->domain.get(), kReceives));
   options.remote_access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
   CISTERN_ASSIGN_OR_RETURN(endpoint_, Endpoint::Create(options));
   CISTERN_RETURN_IF_ERROR(endpoint_->Advance(cm_->id(), IBV_QPS_INIT));

@@ -34,12 +34,13 @@ absl::Status Endpoint::Make() {
   const uint32_t receives = options_.receives != nullptr ? options_.receives->count() : kReceives;
   const uint32_t entries = depth_ + receives;
   if (device.max_completions != 0 && entries > device.max_completions) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "rdma: a completion queue of ", entries, " entries, the device has ", device.max_completions));
+    return absl::ResourceExhaustedError(absl::StrCat("rdma: a completion queue of ", entries,
+                                                     " entries, the device has ",
+                                                     device.max_completions));
   }
-  CISTERN_ASSIGN_OR_RETURN(completions_,
-                           CreateCompletionQueue(device.context, static_cast<int>(entries),
-                                                 options_.channel));
+  CISTERN_ASSIGN_OR_RETURN(
+      completions_,
+      CreateCompletionQueue(device.context, static_cast<int>(entries), options_.channel));
   if (ibv_req_notify_cq(completions_.get(), 0) != 0) {
     return absl::UnavailableError("rdma: ibv_req_notify_cq failed");
   }
@@ -164,8 +165,9 @@ void Endpoint::Fail(const ibv_wc& completion) {
   const std::string why =
       absl::StrCat("rdma: ", verbs.ok() ? (*verbs)->wc_status_str(completion.status) : "failed");
   const bool peers_fault = completion.status == IBV_WC_REM_ACCESS_ERR;
-  failure_ = peers_fault ? absl::InvalidArgumentError(why + " (the peer named memory that is not "
-                                                            "open to us)")
+  failure_ = peers_fault ? absl::InvalidArgumentError(why +
+                                                      " (the peer named memory that is not "
+                                                      "open to us)")
                          : absl::UnavailableError(why);
 }
 
@@ -184,8 +186,8 @@ void Endpoint::QueueMessage(uint32_t slot, uint32_t bytes) {
   batch_.push_back(request);
 }
 
-void Endpoint::QueueTransfer(OpKind kind, absl::Span<const ibv_sge> pieces,
-                             uint64_t remote_address, uint32_t remote_key, uint64_t bytes) {
+void Endpoint::QueueTransfer(OpKind kind, absl::Span<const ibv_sge> pieces, uint64_t remote_address,
+                             uint32_t remote_key, uint64_t bytes) {
   CISTERN_CHECK(has_room() && !pieces.empty() && pieces.size() <= options_.device->max_pieces);
   ops_.push_back({kind, 0, bytes});
   batch_transfers_ = true;

@@ -107,9 +107,9 @@ class Endpoint {
   absl::Status failure_;
   bool failure_is_flush_ = false;
 
-  std::deque<Op> ops_;        // queued or posted, not complete
-  uint64_t first_op_ = 1;     // sequence of ops_.front()
-  uint32_t unsaid_ = 0;       // at the end of ops_: such as do not tell of their end
+  std::deque<Op> ops_;     // queued or posted, not complete
+  uint64_t first_op_ = 1;  // sequence of ops_.front()
+  uint32_t unsaid_ = 0;    // at the end of ops_: such as do not tell of their end
   bool batch_transfers_ = false;
   uint32_t messages_in_flight_ = 0;
   uint32_t reads_in_flight_ = 0;

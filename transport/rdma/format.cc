@@ -44,8 +44,8 @@ absl::StatusOr<Greeting> DecodeGreeting(const void* data, size_t bytes) {
   Greeting greeting;
   greeting.version = in[4];
   if (greeting.version != kWireVersion) {
-    return absl::InvalidArgumentError(absl::StrCat("rdma: wire version ", greeting.version,
-                                                   ", this side speaks ", kWireVersion));
+    return absl::InvalidArgumentError(
+        absl::StrCat("rdma: wire version ", greeting.version, ", this side speaks ", kWireVersion));
   }
   greeting.reads = Get<uint16_t>(in, 6);
   std::memcpy(greeting.nonce, in + 8, sizeof(greeting.nonce));

@@ -1,7 +1,8 @@
 // What travels on a queue pair. The tables are in docs/formats/rdma.md. Little-endian.
 //
 //   1. Connecting: private data each way (Greeting) in the connection manager's messages.
-//   2. Then messages by SEND: a header, bytes of the frames' stream, and notes. Notes are acted upon
+//   2. Then messages by SEND: a header, bytes of the frames' stream, and notes. Notes are acted
+//   upon
 //      when they come, whatever waits in the stream.
 //   3. In the stream, where payload would follow its frame in line, records announce it: raw (it
 //      follows), or offered. Offers are answered by notes, in order:

@@ -38,11 +38,12 @@ absl::StatusOr<std::shared_ptr<Host>> Host::Open(const HostOptions& options) {
   CISTERN_ASSIGN_OR_RETURN(const PortChoice choice, ChoosePorts(devices, ports));
   if (choice.chosen.empty()) {
     std::string why = "no RDMA device to use";
-    for (const PassedPort& port : choice.passed) absl::StrAppend(&why, "; ", port.name, ": ", port.why);
+    for (const PassedPort& port : choice.passed)
+      absl::StrAppend(&why, "; ", port.name, ": ", port.why);
     return absl::UnavailableError(why);
   }
   int count = 0;
-  CISTERN_ASSIGN_OR_RETURN(ibv_context** const contexts, ManagedDevices(*verbs, &count));
+  CISTERN_ASSIGN_OR_RETURN(ibv_context * * const contexts, ManagedDevices(*verbs, &count));
   std::shared_ptr<Host> host(new Host(options));
   for (const ChosenPort& port : choice.chosen) {
     for (int i = 0; i < count; ++i) {
@@ -55,8 +56,8 @@ absl::StatusOr<std::shared_ptr<Host>> Host::Open(const HostOptions& options) {
         device->context = contexts[i];
         CISTERN_ASSIGN_OR_RETURN(device->domain, AllocateProtectionDomain(contexts[i]));
         device->max_pieces = std::clamp(port.limits.max_pieces, 1u, kMostPieces);
-        device->max_reads =
-            std::clamp(std::min(port.limits.max_reads_in, port.limits.max_reads_out), 1u, kMostReads);
+        device->max_reads = std::clamp(
+            std::min(port.limits.max_reads_in, port.limits.max_reads_out), 1u, kMostReads);
         device->max_completions = port.limits.max_completions;
       }
       if (!port.address.empty()) device->addresses.push_back(port.address);

@@ -19,9 +19,9 @@ struct HostOptions {
   std::string devices = {};  // as PortOptions::devices; empty = every one that is up
   int gid_index = -1;
   uint32_t mtu_bytes = 0;
-  uint32_t traffic_class = 0;   // of RoCE's packets
-  uint32_t queue_depth = 128;   // work requests of a queue pair: 16 to 8,192
-  uint32_t retry_count = 6;     // 7 is for ever on the kernel's software device
+  uint32_t traffic_class = 0;     // of RoCE's packets
+  uint32_t queue_depth = 128;     // work requests of a queue pair: 16 to 8,192
+  uint32_t retry_count = 6;       // 7 is for ever on the kernel's software device
   uint8_t timeout_exponent = 14;  // 4.096 us * 2^n between repeats
 };
 

@@ -21,8 +21,7 @@ absl::Status DeviceMemory::Register(ibv_pd* pd, void* address, uint64_t bytes,
   const auto next = regions_.lower_bound(begin);
   const bool overlaps =
       (next != regions_.end() && next->first < begin + bytes) ||
-      (next != regions_.begin() &&
-       std::prev(next)->first + std::prev(next)->second.bytes > begin);
+      (next != regions_.begin() && std::prev(next)->first + std::prev(next)->second.bytes > begin);
   if (overlaps) return absl::AlreadyExistsError("rdma: part of it is registered already");
   regions_.emplace(begin, Region{bytes, std::move(handle)});
   return absl::OkStatus();

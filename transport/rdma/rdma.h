@@ -26,8 +26,8 @@ struct RdmaServerOptions {
   LocalIdentity identity;
   Clock* clock = &Clock::Real();
 };
-// Starts listening. `handler` must outlive the server. Payload lies best in memory that was added to
-// the host. Unavailable: the port is in use, or no address could be listened on.
+// Starts listening. `handler` must outlive the server. Payload lies best in memory that was added
+// to the host. Unavailable: the port is in use, or no address could be listened on.
 // FailedPrecondition: there is no token (no RDMA address is loopback).
 absl::StatusOr<std::unique_ptr<WireServer>> ListenRdma(const RdmaServerOptions& options,
                                                        RequestHandler* handler);

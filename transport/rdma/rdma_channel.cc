@@ -55,8 +55,7 @@ class RdmaClientWire final : public ClientWire {
 
 std::unique_ptr<Channel> MakeRdmaChannel(IoContext* io, const RdmaChannelOptions& options) {
   StreamChannelOptions stream;
-  stream.wire =
-      std::make_shared<RdmaClientWire>(options.host, options.addresses, options.port);
+  stream.wire = std::make_shared<RdmaClientWire>(options.host, options.addresses, options.port);
   stream.identity = options.identity;
   stream.expected_peer_id = options.expected_peer_id;
   stream.connections = options.connections;

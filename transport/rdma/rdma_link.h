@@ -10,8 +10,8 @@
 // on when all of them have landed, or the answer of the frame's sender says that they will not be
 // used. So an answer that ends a call (CancelDone, an error, the final frame) stands in the stream
 // behind the last byte that could land for it. What a client offers counts as unquiet until the
-// store has said that it is taken. Where no answer comes the connection is closed: the queue pair is
-// destroyed first.
+// store has said that it is taken. Where no answer comes the connection is closed: the queue pair
+// is destroyed first.
 #ifndef CISTERN_TRANSPORT_RDMA_RDMA_LINK_H_
 #define CISTERN_TRANSPORT_RDMA_RDMA_LINK_H_
 

@@ -206,8 +206,8 @@ absl::StatusOr<AcceptedLink> RdmaServerWire::AcceptRequest(const rdma::RdmaLoopP
   from.bytes = address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
   std::memcpy(&from.storage, address, from.bytes);
   accepted.address = "rdma:" + from.ToString();
-  accepted.link = std::make_unique<rdma::AcceptedRdmaLink>(*std::move(endpoint),
-                                                           std::move(request.id), peer);
+  accepted.link =
+      std::make_unique<rdma::AcceptedRdmaLink>(*std::move(endpoint), std::move(request.id), peer);
   return accepted;
 }
 

@@ -49,7 +49,8 @@ class StreamLink {
   virtual LinkBlock blocked() const = 0;
   // The link has bytes of its own to write.
   virtual bool wants_write() const { return false; }
-  // Looks at what the device or the peer did meanwhile. At the begin of each turn; may fail as Read.
+  // Looks at what the device or the peer did meanwhile. At the begin of each turn; may fail as
+  // Read.
   virtual absl::Status Progress() { return absl::OkStatus(); }
   // Says what the link has to say without being asked to Write. At the end of each turn.
   virtual absl::Status Flush() { return absl::OkStatus(); }

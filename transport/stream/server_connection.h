@@ -146,7 +146,7 @@ class ServerConnectionImpl final : public ServerConnection,
   std::shared_ptr<ServedCall> frame_call_;  // whose payload the reader is at
   uint64_t held_bytes_ = 0;                 // of all calls
   int receiving_ = 0;                       // calls with a ReceivePayload in progress
-  uint64_t unquiet_bytes_ = 0;  // at the last look
+  uint64_t unquiet_bytes_ = 0;              // at the last look
   bool readable_ = true;
   bool writable_ = true;
   bool peer_closed_ = false;

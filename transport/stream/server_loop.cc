@@ -333,8 +333,8 @@ void ServerLoop::AcceptLinks() {
 
 void ServerLoop::AdoptLink(AcceptedLink accepted) {
   StreamLink* const link = accepted.link.get();
-  auto connection = std::make_shared<ServerConnectionImpl>(this, -1, std::move(accepted.link),
-                                                           accepted.address);
+  auto connection =
+      std::make_shared<ServerConnectionImpl>(this, -1, std::move(accepted.link), accepted.address);
   connections_.emplace(connection->id(), connection);
   ServerConnectionImpl* const raw = connection.get();
   part_->Attach(

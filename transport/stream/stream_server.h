@@ -26,7 +26,8 @@ struct StreamServerOptions {
   // Runs once, after the loops have stopped.
   std::function<void()> on_stopped = {};
 };
-// Owns `listen_fd`, whatever it returns, unless it is of a wire without sockets. `handler` must outlive the server.
+// Owns `listen_fd`, whatever it returns, unless it is of a wire without sockets. `handler` must
+// outlive the server.
 absl::StatusOr<std::unique_ptr<WireServer>> StartStreamServer(StreamServerOptions options,
                                                               int listen_fd,
                                                               RequestHandler* handler);
