@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Adds up test results, from Bazel's build event files, one per lane.
 
-Usage: report.py [LANE=EVENTS.json | NAME=passed | NAME=failed]...
+Usage: report.py [LANE=EVENTS.json | LANE=JUNIT.xml | NAME=passed | NAME=failed | NAME=skipped]...
        report.py --freeze EVENTS.json
 
 An event file only points to the results. Where a later lane runs the same tests in the same build,
@@ -123,8 +123,12 @@ def main(arguments):
     lanes = {}
     for argument in arguments:
         name, value = argument.split("=", 1)
-        if value in (PASSED, FAILED):
+        if value in _WORSE:
             lanes.setdefault("checks", {})[(name, "check")] = value
+        elif value.endswith(".xml"):
+            with open(value, encoding="utf-8") as file:
+                lanes[name] = {(name, case): outcome
+                               for case, outcome in cases_of_xml(file.read()).items()}
         else:
             with open(value, encoding="utf-8") as file:
                 lanes[name] = cases_of_events(file)

@@ -1,6 +1,8 @@
 #!/usr/bin/python3
 """Tests of report.py."""
 
+import contextlib
+import io
 import json
 import pathlib
 import tempfile
@@ -34,6 +36,16 @@ class ReportTest(unittest.TestCase):
             path.write_text(xml)
             event["testResult"]["testActionOutput"] = [{"name": "test.xml", "uri": path.as_uri()}]
         return json.dumps(event)
+
+    def test_checks_and_junit_files_are_lanes(self):
+        path = self.folder / "python.xml"
+        path.write_text(XML)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            code = report.main([f"python tests={path}", "python=skipped", "lint=passed"])
+        self.assertEqual(code, 1)
+        self.assertEqual(printed.getvalue().splitlines()[-1], "2 passed, 1 failed, 3 skipped")
+        self.assertIn("  SKIPPED: python check [checks]", printed.getvalue())
 
     def test_cases_are_counted_by_outcome(self):
         cases = report.cases_of_events([self.configured("//a"), self.result("//a", "FAILED", XML)])

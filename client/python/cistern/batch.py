@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, Union
 
 from cistern import _abi
@@ -73,7 +74,7 @@ class BatchResult(Sequence[ChunkResult]):
     @property
     def ok(self) -> bool:
         """Every chunk is where it should be: OK, or (a put) PRESENT."""
-        return all(code <= Code.PRESENT for code in self.codes)
+        return max(self.codes, default=0) <= 1
 
     @property
     def nbytes(self) -> list[int]:
@@ -132,6 +133,23 @@ class Items:
                 position += 1
         return found
 
+    def pack_tuples(self, memories: Sequence[Memory], ids: bytes, item: bytes) -> bool:
+        """Packs chunks of one piece each, all of them tuples, a column at a time: some 20 times faster
+        than an item at a time. `item` is what they have in common. False: they are not of that kind.
+        """
+        if set(map(type, memories)) != {tuple} or set(map(len, memories)) != {2}:
+            return False
+        count, words = len(memories), len(item) // 8
+        self._spans = array("Q", chain.from_iterable(memories))
+        base = self._spans.buffer_info()[0]
+        packed = bytearray(item * count)
+        columns, halves = memoryview(packed).cast("Q"), memoryview(ids).cast("Q")
+        columns[1::words] = halves[::2]
+        columns[2::words] = halves[1::2]
+        columns[3::words] = memoryview(array("Q", range(base, base + 16 * count, 16)))
+        self._seal(packed, count)
+        return True
+
     def _seal(self, packed: bytearray, count: int) -> None:
         self._packed = array("B", packed)
         self.address = self._packed.buffer_info()[0] if count else 0
@@ -142,6 +160,10 @@ def put_items(keys: Keys, sources: Sequence[Memory], shard: int, with_keys: bool
     if len(keys) != len(sources):
         raise ValueError(f"{len(keys)} keys, and memory for {len(sources)}")
     items = Items()
+    if not with_keys:
+        common = _abi.PUT_ITEM.pack(_abi.PUT_ITEM.size, shard, 0, b"", 0, 1, 0, 0, 0, 0)
+        if items.pack_tuples(sources, keys.ids, common):
+            return items
     places = items._gather(sources, writable=False)
     base = items._spans.buffer_info()[0]
     key_at, lengths = 0, [0] * len(keys)
@@ -167,6 +189,11 @@ def get_items(keys: Keys, targets: Sequence[Memory], shard: int, any_length: boo
     if len(keys) != len(targets) or (ranges is not None and len(ranges) != len(keys)):
         raise ValueError(f"{len(keys)} keys, and memory (or ranges) for another number")
     items = Items()
+    if ranges is None:
+        common = _abi.GET_ITEM.pack(_abi.GET_ITEM.size, shard, any_length, b"", 0, 1, 0, 0, 0, 0,
+                                    *(parts or (0, 0)))
+        if items.pack_tuples(targets, keys.ids, common):
+            return items
     places = items._gather(targets, writable=True)
     base = items._spans.buffer_info()[0]
     size, pack, ids = _abi.GET_ITEM.size, _abi.GET_ITEM.pack_into, keys.ids

@@ -199,7 +199,7 @@ class Namespace:
         items = put_items(self.keys(keys), sources, shard, self.keep_keys)
         options = _put_options(replace, wait_visible, part_bytes, expiry, affinity, deadline, background)
         raw = bytearray(items.count * RESULT.size)
-        check(lib.cistern_put(self._handle, items.address, items.count, ctypes.byref(options),
+        check(lib.cistern_put(self._handle, items.address, items.count, _ref(options),
                               _into(raw)))
         return _answer(raw, items)
 
@@ -211,7 +211,7 @@ class Namespace:
         items = put_items(self.keys(keys), sources, shard, self.keep_keys)
         options = _put_options(replace, wait_visible, part_bytes, expiry, affinity, deadline, background)
         op = ctypes.c_uint64()
-        check(lib.cistern_put_async(self._handle, items.address, items.count, ctypes.byref(options),
+        check(lib.cistern_put_async(self._handle, items.address, items.count, _ref(options),
                                     ctypes.byref(op)))
         return Op(op.value, take_results(items.count), items.held)
 
@@ -224,7 +224,7 @@ class Namespace:
         items = get_items(self.keys(keys), targets, shard, any_length, ranges, parts)
         options = _get_options(order, deadline, background)
         raw = bytearray(items.count * RESULT.size)
-        check(lib.cistern_get(self._handle, items.address, items.count, ctypes.byref(options),
+        check(lib.cistern_get(self._handle, items.address, items.count, _ref(options),
                               _into(raw)))
         return _answer(raw, items)
 
@@ -236,7 +236,7 @@ class Namespace:
         items = get_items(self.keys(keys), targets, shard, any_length, ranges, parts)
         options = _get_options(order, deadline, background)
         op = ctypes.c_uint64()
-        check(lib.cistern_get_async(self._handle, items.address, items.count, ctypes.byref(options),
+        check(lib.cistern_get_async(self._handle, items.address, items.count, _ref(options),
                                     ctypes.byref(op)))
         return GetOp(op.value, take_results(items.count), items.held)
 
@@ -319,6 +319,11 @@ def _read_page(page: int) -> tuple[list[ListedKey], bytes]:
     return found, cursor.raw[:info.cursor_bytes]
 
 
+# None is all defaults, and much the cheapest to make.
+def _ref(options: Any) -> Any:
+    return None if options is None else ctypes.byref(options)
+
+
 def _lookup_options(shard: int, shard_count: int, sparse: bool, lease: bool,
                     lease_time: Optional[float], deadline: Optional[float], background: bool) -> Any:
     return sized(_abi.LookupOptions, background=background, deadline_us=to_micros(deadline),
@@ -328,12 +333,17 @@ def _lookup_options(shard: int, shard_count: int, sparse: bool, lease: bool,
 
 def _put_options(replace: bool, wait_visible: bool, part_bytes: int, expiry: Optional[float],
                  affinity: int, deadline: Optional[float], background: bool) -> Any:
+    plain = not (replace or wait_visible or part_bytes or affinity or background)
+    if plain and expiry is None and deadline is None:
+        return None
     return sized(_abi.PutOptions, background=background, deadline_us=to_micros(deadline),
                  flags=(_REPLACE if replace else 0) | (_WAIT_VISIBLE if wait_visible else 0),
                  part_bytes=part_bytes, expiry_unix_us=to_micros(expiry), affinity=affinity)
 
 
 def _get_options(order: str, deadline: Optional[float], background: bool) -> Any:
+    if order == "chunk" and deadline is None and not background:
+        return None
     return sized(_abi.GetOptions, background=background, deadline_us=to_micros(deadline),
                  order=_ORDERS[order])
 

@@ -66,6 +66,30 @@ def test_pieces_of_several_kinds_make_a_chunk(client, ns, buffer):
     assert buffer.view[4 * CHUNK:5 * CHUNK - 100] == pattern(3)[100:]
 
 
+def test_both_ways_of_packing_give_the_same(client, ns, buffer):
+    from cistern import batch
+    keys, spans = ns.keys([b"a", b"bc", b"def"]), buffer.spans(CHUNK, 3)
+    for shard in (0, 7):
+        quick = batch.put_items(keys, spans, shard, False)
+        slow = batch.put_items(keys, [[span] for span in spans], shard, False)
+        apart = [bytearray(items._packed) for items in (quick, slow)]
+        for packed in apart:  # where the spans are differs
+            for i in range(3):
+                packed[64 * i + 24:64 * i + 32] = bytes(8)
+        assert apart[0] == apart[1] and quick._spans == slow._spans and len(apart[0]) == 192
+    for more in ((True, None), (False, (2, 5)), (False, None)):
+        quick = batch.get_items(keys, spans, 9, more[0], None, more[1])
+        slow = batch.get_items(keys, [[span] for span in spans], 9, more[0], None, more[1])
+        apart = [bytearray(items._packed) for items in (quick, slow)]
+        for packed in apart:
+            for i in range(3):
+                packed[72 * i + 24:72 * i + 32] = bytes(8)
+        assert apart[0] == apart[1] and quick._spans == slow._spans and len(apart[0]) == 216
+        base = quick._spans.buffer_info()[0]
+        assert [int.from_bytes(quick._packed[72 * i + 24:72 * i + 32], "little") - base
+                for i in range(3)] == [0, 16, 32]
+
+
 def test_memory_that_is_not_registered_is_refused(client, ns):
     stranger = bytearray(CHUNK)
     result = ns.put(["k"], [stranger])

@@ -109,6 +109,22 @@ def test_a_forked_child_is_told_and_connects_anew(pool, client, ns, buffer):
     client.ping()
 
 
+def stop(pid):
+    """Stops a process, and waits until all its threads stand still."""
+    os.kill(pid, signal.SIGSTOP)
+    end = time.monotonic() + 20
+    tasks = f"/proc/{pid}/task"
+    while time.monotonic() < end:
+        states = []
+        for task in os.listdir(tasks):
+            with open(f"{tasks}/{task}/stat", encoding="ascii", errors="replace") as stat:
+                states.append(stat.read().rsplit(")", 1)[1].split()[0])
+        if set(states) == {"T"}:
+            return
+        time.sleep(0.001)
+    raise AssertionError("the process does not stop")
+
+
 def run_script(pool, text, **more):
     head = f"""
         import os, sys, threading, time
@@ -189,7 +205,7 @@ def test_a_store_that_dies_costs_misses_only():
             ns, buffer = client.namespace("n", "v1"), client.allocate(16 * CHUNK)
             keys, spans = ns.keys(keys_of(8)), buffer.spans(CHUNK, 8)
             assert ns.put(keys, spans, wait_visible=True).ok
-            os.kill(pool.daemons[1][1].pid, signal.SIGSTOP)  # slow without end
+            stop(pool.daemons[1][1].pid)  # slow without end
             started = time.monotonic()
             result = ns.get(keys, spans, deadline=0.5)
             assert time.monotonic() - started < 5
