@@ -153,7 +153,8 @@ typedef struct cistern_client_options {
  * DEADLINE_EXCEEDED name the address; FAILED_PRECONDITION: the forced wire does not lead to a
  * store, or the token file is not as it must be. */
 cistern_code cistern_connect(const cistern_client_options* options, cistern_client* client);
-/* Cancels what is pending, waits for its quiet end. Namespaces, buffers and calls of the client
+/* Cancels puts, gets and lookups that are pending, waits for their quiet end; pings and opens end
+ * within their deadlines. Namespaces, buffers and calls of the client
  * still have to be freed; until then they answer CISTERN_FAILED_PRECONDITION. */
 cistern_code cistern_close(cistern_client client);
 
@@ -390,7 +391,7 @@ typedef struct cistern_get_item {
 } cistern_get_item;
 
 #define CISTERN_PUT_REPLACE 1u /* mutable namespaces: chunks that are there get the new bytes */
-#define CISTERN_PUT_WAIT_VISIBLE 2u /* return when other clients' lookups see it (tests) */
+#define CISTERN_PUT_WAIT_VISIBLE 2u /* return when lookups see it */
 
 typedef struct cistern_put_options {
   uint32_t struct_size;
@@ -414,8 +415,12 @@ typedef struct cistern_get_options {
 } cistern_get_options;
 
 /* `results` takes `count` entries, written whatever the code. CISTERN_OK: every chunk has an answer
- * of its own, misses and refusals included; the message is about the first failure. Else the call
- * as a whole could not be tried. */
+ * of its own, misses and refusals included; the message is about the first failure that needs
+ * words. Else the call as a whole could not be tried, or was cancelled.
+ *
+ * A chunk that was put is got by this client at once (mutable namespaces: as by others); lookups,
+ * and others, see it some milliseconds later, and until then a second put of it may be answered
+ * IN_PROGRESS. CISTERN_PUT_WAIT_VISIBLE waits for that. */
 cistern_code cistern_put(cistern_namespace ns, const cistern_put_item* items, size_t count,
                          const cistern_put_options* options, cistern_chunk_result* results);
 cistern_code cistern_get(cistern_namespace ns, const cistern_get_item* items, size_t count,

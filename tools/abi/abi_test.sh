@@ -2,6 +2,8 @@
 # The C interface is as promised, and a change of any kind would be seen.
 set -euo pipefail
 tools/abi/check --from "$PWD"
+PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=client/python CISTERN_LIBRARY=$PWD/client/libcistern.so \
+  python3 tools/abi/python_test.py tools/abi/libcistern.so.1.abi
 
 # A copy of what the check reads, that can be broken.
 work=$(mktemp -d)
