@@ -13,7 +13,6 @@
 namespace cistern::c {
 namespace {
 
-using ::testing::HasSubstr;
 
 struct ANamespace {
   static constexpr Kind kKind = Kind::kNamespace;

@@ -236,7 +236,7 @@ BlackHole::BlackHole(uint16_t port) {
   for (bool full = false; !full && filling_.size() < 16;) {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     filling_.push_back(fd);
-    connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+    (void)connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));  // see below
     pollfd wait{fd, POLLOUT, 0};
     full = poll(&wait, 1, 100) == 0;
   }
