@@ -13,7 +13,6 @@
 namespace cistern::c {
 namespace {
 
-
 struct ANamespace {
   static constexpr Kind kKind = Kind::kNamespace;
   int number = 0;
