@@ -116,6 +116,7 @@ absl::Status FrameReader::Parse() {
   waits_for_place_ = false;
   while (progress && !paused_) {
     progress = false;
+    waits_for_place_ = false;
     if (placing_ != nullptr && payload_left_ > 0) {
       CISTERN_RETURN_IF_ERROR(StepPlaced(&progress));
     } else if (carrier_ != nullptr && piece_left_ > 0) {

@@ -86,6 +86,8 @@ class FrameReader {
   uint64_t piece_bytes_taken() const { return piece_bytes_taken_; }
 
   bool paused() const { return paused_; }
+  // With a placing carrier: nothing can be read before payload has arrived.
+  bool waits() const { return waits_for_place_; }
   // In the middle of a frame, by the peer's doing.
   bool mid_frame() const { return in_frame_ || tail_ > head_; }
 

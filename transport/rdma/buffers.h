@@ -71,7 +71,7 @@ class SharedReceives {
 // it is first asked for.
 class BounceRing {
  public:
-  static constexpr size_t kBytes = 64 << 10;
+  static constexpr size_t kBytes = 256 << 10;
   BounceRing(ibv_pd* pd, unsigned int access) : pd_(pd), access_(access) {}
 
   // At most `wanted` bytes, in one piece; *given = how many, 0: none now.

@@ -98,6 +98,8 @@ void RdmaLoopPart::Attach(StreamLink* link, std::function<void()> woken,
                           std::function<void()> cut) {
   auto* const accepted = static_cast<AcceptedRdmaLink*>(link);
   links_[accepted->endpoint().completion_queue()] = {accepted, std::move(woken)};
+  // An event may have come already, and been passed over: the next look asks for another.
+  accepted->OnCompletionEvent();
   accepted->peer().Listen(std::move(cut));
 }
 

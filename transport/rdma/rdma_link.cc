@@ -56,6 +56,8 @@ absl::Status RdmaLink::Progress() {
     const absl::Status gone = cm_->Check(endpoint_.get());
     failure_ = endpoint_->Poll(this);
     if (failure_.ok()) failure_ = gone;
+    // Here, not in Flush only: bytes that the peer does not want are quiet now.
+    if (failure_.ok()) Pump();
   }
   if (failure_.code() == absl::StatusCode::kInvalidArgument) return failure_;
   return inbound_at_ < inbound_.size() ? absl::OkStatus() : failure_;
@@ -88,7 +90,8 @@ LinkBlock RdmaLink::blocked() const {
 
 bool RdmaLink::CanOpenStream() const {
   // Messages of the stream leave buffers for such as carry notes only.
-  return stream_messages_ > 0 && endpoint_->messages_in_flight() < kStreamCredits &&
+  const uint32_t open = message_open_ ? 1 : 0;
+  return stream_messages_ > 0 && endpoint_->messages_in_flight() + open < kStreamCredits &&
          endpoint_->any_buffer();
 }
 
@@ -161,7 +164,10 @@ void RdmaLink::AddNote(const Note& note) {
 void RdmaLink::SendNotes() {
   while (!notes_.empty() || stream_return_ >= kStreamReturnDue || note_return_ >= kNoteReturnDue) {
     uint32_t slot = 0;
-    if (note_messages_ == 0 || endpoint_->messages_in_flight() >= kReceives ||
+    // The last credit is for giving back the peer's: else both ends could be without, each with the
+    // other's in hand.
+    const uint32_t kept = note_return_ >= kNoteReturnDue ? 0 : 1;
+    if (note_messages_ <= kept || endpoint_->messages_in_flight() >= kReceives ||
         !endpoint_->TakeBuffer(&slot)) {
       return;
     }

@@ -61,6 +61,7 @@ class RdmaLink : public StreamLink, public PlacingCarrier, protected EndpointEve
   LinkBlock blocked() const override;
   absl::Status Progress() override;
   absl::Status Flush() override;
+  bool has_unread() const override { return inbound_at_ < inbound_.size(); }
   bool delivered() const override { return endpoint_->messages_in_flight() == 0; }
   uint64_t unquiet_bytes() const override;
   void Close() override;

@@ -465,7 +465,10 @@ bool Lane::WentStale(MonoTime now) {
   return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-bool Lane::HasPieces() const { return reader_ != nullptr && reader_->has_pieces(); }
+bool Lane::HasPieces() const {
+  if (reader_ == nullptr || link_ == nullptr) return false;
+  return reader_->has_pieces() || (link_->has_unread() && !reader_->waits());
+}
 
 // Else what waits to be written waits for the peer, who will say something.
 bool Lane::WaitsForSocket() const {

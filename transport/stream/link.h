@@ -52,6 +52,8 @@ class StreamLink {
   // Looks at what the device or the peer did meanwhile. At the begin of each turn; may fail as
   // Read.
   virtual absl::Status Progress() { return absl::OkStatus(); }
+  // Progress took bytes from the peer that Read has not given yet: no event tells of them again.
+  virtual bool has_unread() const { return false; }
   // Says what the link has to say without being asked to Write. At the end of each turn.
   virtual absl::Status Flush() { return absl::OkStatus(); }
   // What the peer has to be told before the end has reached it.
