@@ -133,8 +133,8 @@ void ServerConnectionImpl::Turn() {
     return;
   }
   UpdateTimer();
-  const bool reads = ((readable_ && !reader_.waits()) || reader_.has_pieces()) && !draining_ &&
-                     !reader_.paused();
+  const bool reads =
+      ((readable_ && !reader_.waits()) || reader_.has_pieces()) && !draining_ && !reader_.paused();
   if (reads || (writable_ && HasOutput())) WantTurn();
 }
 
