@@ -87,6 +87,24 @@ void Operation::Wait() {
 }
 
 bool Operation::WaitFor(absl::Duration timeout) {
+  const MonoTime until =
+      timeout == absl::InfiniteDuration() ? MonoTime::Infinite() : env_.clock->Mono() + timeout;
+  MutexLock lock(mutex_);
+  while (!done_) {
+    const MonoTime now = env_.clock->Mono();
+    if (now >= until) return false;
+    ++waiters_;
+    if (until == MonoTime::Infinite()) {
+      changed_.Wait(mutex_);
+    } else {
+      changed_.WaitFor(mutex_, until - now);
+    }
+    --waiters_;
+  }
+  return true;
+}
+
+bool Operation::DriveFor(absl::Duration timeout) {
   if (timeout == absl::InfiniteDuration()) {
     Wait();
     return true;

@@ -84,10 +84,12 @@ class Operation : public std::enable_shared_from_this<Operation> {
   // Drives the calls. For threads that the OperationSet has let in, and its CancelAll.
   void Wait();
   // The same without driving: somebody else does (the I/O thread, or whoever closes the client).
-  void WaitIdly() { WaitFor(absl::Hours(24) * 365); }
+  void WaitIdly() { WaitFor(absl::InfiniteDuration()); }
   // False when `timeout` passed first. Does not drive the calls. For async ones: what nobody waits
   // for goes on all the same.
   bool WaitFor(absl::Duration timeout);
+  // The same, driving them: for threads that the OperationSet has let in.
+  bool DriveFor(absl::Duration timeout);
   // See Pending.
   int EventFd();
   void Cancel();

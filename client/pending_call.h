@@ -31,7 +31,10 @@ class PendingCall : public State {
   }
   bool Done() override { return core_->fork_guard.Forked() || operation_->Done(); }
   bool Wait(absl::Duration timeout) override {
-    return core_->fork_guard.Forked() || operation_->WaitFor(timeout);
+    if (core_->fork_guard.Forked()) return true;
+    // Once the client is being closed its connections are not to be touched from here.
+    const absl::StatusOr<CallGuard> guard = core_->Enter();
+    return guard.ok() ? operation_->DriveFor(timeout) : operation_->WaitFor(timeout);
   }
   int EventFd() override { return core_->fork_guard.Forked() ? -1 : operation_->EventFd(); }
   void Cancel() override {
