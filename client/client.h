@@ -38,7 +38,7 @@ namespace cistern {
 enum class ChunkCode : uint8_t {
   kOk = 0,
   kPresent = 1,            // put: it was there; nothing was sent
-  kInProgress = 2,         // put: another client is putting it now
+  kInProgress = 2,         // put: another client is putting it now, or began to 10 s ago at most
   kNotFound = 3,           // get: a miss; compute it
   kResourceExhausted = 4,  // put: the pool has no room now; back off
   kInvalidArgument = 5,    // see `length` and the batch's message
