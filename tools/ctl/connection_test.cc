@@ -74,14 +74,16 @@ TEST(ResolveConnectionTest, FlagsBeatTheEndpointsFile) {
 }
 
 TEST(ResolveConnectionTest, ReadsAClientsConfiguration) {
-  const std::string path =
-      WriteFile("c.toml", "master_address = \"10.0.0.1:7000\"\npool_token_file = \"/t\"\n");
+  const std::string token = WriteFile("token", "0123456789abcdef");
+  const std::string path = WriteFile(
+      "c.toml", "master_address = \"10.0.0.1:7000\"\npool_token_file = \"" + token + "\"\n");
   const auto connection = ResolveConnection({.config = path});
   ASSERT_TRUE(connection.ok()) << connection.status();
   EXPECT_EQ(connection->data, "10.0.0.1:7000");
   EXPECT_EQ(connection->master, "10.0.0.1:7601");
-  EXPECT_EQ(connection->token_file, "/t");
+  EXPECT_EQ(connection->token_file, token);
   unlink(path.c_str());
+  unlink(token.c_str());
 }
 
 TEST(ResolveConnectionTest, TakesTheWireAndTheDeadlineFromTheConfiguration) {
