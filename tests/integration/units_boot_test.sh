@@ -13,38 +13,38 @@ source_root=$PWD
 work=$(mktemp -d)
 machine=cistern-units-$$
 cleanup() {
-  mountpoint -q "$work/root" && umount "$work/root"
+  mountpoint -q "$work/tree" && umount "$work/tree"
   mountpoint -q "$work/fs" && umount "$work/fs"
   rm -rf "$work"
 }
 trap cleanup EXIT
 
 # On a tmpfs: the root may itself be an overlay, which is no upper folder of another.
-mkdir "$work/fs" "$work/root"
+mkdir "$work/fs" "$work/tree"
 mount -t tmpfs tmpfs "$work/fs"
 mkdir "$work/fs/upper" "$work/fs/work"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$work/fs/upper,workdir=$work/fs/work" "$work/root" \
+mount -t overlay overlay -o "lowerdir=/,upperdir=$work/fs/upper,workdir=$work/fs/work" "$work/tree" \
   || skip "no overlay of this host's root"
 
 # --- what an administrator installs ---
-install_file() { install -D -m "$1" "$source_root/$2" "$work/root/$3"; }
+install_file() { install -D -m "$1" "$source_root/$2" "$work/tree/$3"; }
 install_file 0755 master/cistern-master usr/bin/cistern-master
 install_file 0755 store/cistern-store usr/bin/cistern-store
 install_file 0755 tools/ctl/cisternctl usr/bin/cisternctl
 for daemon in master store; do
   install_file 0644 deploy/systemd/cistern-$daemon.service etc/systemd/system/cistern-$daemon.service
   # The samples are for two hosts and a large one.
-  mkdir -p "$work/root/etc/cistern"
+  mkdir -p "$work/tree/etc/cistern"
   sed -e 's/"10\.0\.0\.[12]"/"127.0.0.1"/; s/"10\.0\.0\.1:7601"/"127.0.0.1:7601"/; s/size = "64GiB"/size = "64MiB"/' \
     -e 's/^allowed_uids = ""/allowed_uids = "65534"/' -e 's/^# run_dir = "\/run\/cistern/run_dir = "\/run\/cistern/' \
-    "$source_root/deploy/config/$daemon.toml" > "$work/root/etc/cistern/$daemon.toml"
+    "$source_root/deploy/config/$daemon.toml" > "$work/tree/etc/cistern/$daemon.toml"
 done
 install_file 0644 deploy/systemd/cistern.sysusers etc/sysusers.d/cistern.conf
 install_file 0644 deploy/systemd/cistern.tmpfiles etc/tmpfiles.d/cistern.conf
-head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' > "$work/root/etc/cistern/token"
+head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' > "$work/tree/etc/cistern/token"
 
 # --- what is tried inside: its output comes back in a file, and it switches the machine off ---
-cat > "$work/root/srv/try" <<'TRY'
+cat > "$work/tree/srv/try" <<'TRY'
 #!/bin/bash
 set -uo pipefail
 fail() { echo "FAILED: $*"; systemctl status --no-pager -n 40 cistern-master cistern-store; exit 1; }
@@ -121,7 +121,7 @@ sleep 2.5
 journalctl -u cistern-store -n 20 | grep -q nonsense || fail "the journal does not name the wrong key"
 echo PASSED
 TRY
-cat > "$work/root/etc/systemd/system/try.service" <<'UNIT'
+cat > "$work/tree/etc/systemd/system/try.service" <<'UNIT'
 [Unit]
 After=systemd-tmpfiles-setup.service systemd-sysusers.service dbus.socket
 SuccessAction=poweroff-force
@@ -132,18 +132,18 @@ ExecStart=/bin/bash -c '/bin/bash /srv/try > /srv/said 2>&1'
 TimeoutStartSec=150s
 UNIT
 # Nothing else of this host's is started.
-cat > "$work/root/etc/systemd/system/try.target" <<'UNIT'
+cat > "$work/tree/etc/systemd/system/try.target" <<'UNIT'
 [Unit]
 Requires=sysinit.target dbus.socket
 Wants=try.service
 UNIT
 
-timeout 200 systemd-nspawn --quiet --register=no --keep-unit --directory="$work/root" --machine="$machine" \
+timeout 200 systemd-nspawn --quiet --register=no --keep-unit --directory="$work/tree" --machine="$machine" \
   --private-network --boot systemd.unit=try.target > "$work/fs/boot" 2>&1 < /dev/null || true
-if [[ ! -e $work/root/srv/said ]]; then
+if [[ ! -e $work/tree/srv/said ]]; then
   # A host that cannot boot it says nothing of the units.
   tail -n 20 "$work/fs/boot"
   skip "systemd did not boot in a container here"
 fi
-cat "$work/root/srv/said"
-[[ $(tail -n 1 "$work/root/srv/said") == PASSED ]]
+cat "$work/tree/srv/said"
+[[ $(tail -n 1 "$work/tree/srv/said") == PASSED ]]
