@@ -71,7 +71,8 @@ TEST_F(HeapTrimmerTest, LooksOnceInAWhile) {
 
 TEST(OwnResidentBytesTest, FreedBlocksBehindOneInUseAreGivenBack) {
   const absl::string_view mode = BuildMode();
-  if (mode == "asan" || mode == "tsan") GTEST_SKIP() << "SKIPPED: the sanitizer's allocator, not glibc's";
+  if (mode == "asan" || mode == "tsan")
+    GTEST_SKIP() << "SKIPPED: the sanitizer's allocator, not glibc's";
   HeapTrimmer trimmer{HeapTrimmer::Options()};
   const uint64_t before = OwnResidentBytes();
   std::vector<std::string> blocks(4'000, std::string(16'384, 'x'));
