@@ -24,6 +24,11 @@ class ForkTest : public TroubleFixture {
       ASSERT_EQ(Put(Key(i), static_cast<uint64_t>(i), kBytes, Visible()), ChunkCode::kOk);
     }
   }
+  // However a test ends, no thread of its own outlives what it uses.
+  void TearDown() override {
+    Rest();
+    TroubleFixture::TearDown();
+  }
   static std::string Key(int i) { return "key " + std::to_string(i); }
 
   // The parent's load: gets and puts that must all succeed, from several threads, until Rest().
@@ -53,6 +58,7 @@ class ForkTest : public TroubleFixture {
   void Rest() {
     rest_ = true;
     for (std::thread& worker : workers_) worker.join();
+    workers_.clear();
   }
 
   // Forks `child`, which must end within 30 s, with 0.
