@@ -21,6 +21,11 @@ void StackDepotLockAll();
 void StackDepotUnlockAll();
 }  // namespace __sanitizer
 
+// Freed memory waits in queues whose locks nobody but the sanitizer can take: no queues.
+extern "C" const char* __asan_default_options() {
+  return "quarantine_size_mb=0:thread_local_quarantine_size_kb=0";
+}
+
 namespace cistern {
 namespace {
 

@@ -27,7 +27,7 @@ TEST(ForkTesting, AForksChildCanAllocateWhateverThreadsDo) {
     });
   }
   int bad = 0;
-  for (unsigned i = 0; i < 100; ++i) {
+  for (unsigned i = 0; i < 40; ++i) {
     const pid_t child = fork();
     if (child == 0) {
       alarm(20);  // a lock held for ever ends the child, and the test sees it
