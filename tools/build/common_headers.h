@@ -1,6 +1,6 @@
-// The headers of others that most of our files include, parsed once for all of them in the
-// sanitizer builds (tools/build/precompiled.bzl): two thirds of the time that Clang takes for a
-// file is reading these. Files include what they use all the same: the other builds have no
+// The headers of others that most of our files include, parsed once for all of them
+// (tools/build/precompiled.bzl): reading these is up to two thirds of the time that a file takes.
+// Files include what they use all the same: builds for release and for the debugger have no
 // precompiled header.
 #ifndef CISTERN_TOOLS_BUILD_COMMON_HEADERS_H_
 #define CISTERN_TOOLS_BUILD_COMMON_HEADERS_H_

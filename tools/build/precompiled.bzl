@@ -1,8 +1,9 @@
-"""Precompiled headers for the sanitizer builds.
+"""Precompiled headers.
 
 cc_library, cc_binary and cc_test in BUILD files are those of this file (tools/build_rules/
-prelude_bazel loads it for all of them): in a build with --define=sanitizer=true they start from
-tools/build/common_headers.h as Clang parsed it once. In other builds they are Bazel's own.
+prelude_bazel loads it for all of them): with --define=precompiled=gcc or =clang, which .bazelrc says
+where it fits, they start from tools/build/common_headers.h as that compiler parsed it once. In other
+builds they are Bazel's own.
 """
 
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "ACTION_NAMES")
@@ -33,7 +34,12 @@ def _precompiled_header_impl(ctx):
     )
 
     # The result is part of what objects are cached by. It has to be the same in every checkout: so
-    # the header is read from standard input, in the root folder, and no times of files go in.
+    # Clang reads the header from standard input, in the root folder, and takes no times of files in.
+    # gcc wants a file, and makes something else each time: the disk cache keeps what was made first.
+    if ctx.attr.clang:
+        compile = 'cd / && exec "$@" -x c++-header -Xclang -fno-pch-timestamp -o - - < "$in" > "$out"'
+    else:
+        compile = 'exec "$@" -x c++-header -o "$out" "$header"'
     ctx.actions.run_shell(
         inputs = [ctx.file.header],
         outputs = [ctx.outputs.out],
@@ -45,13 +51,7 @@ def _precompiled_header_impl(ctx):
             for flag in flags
             if flag not in ["-c", "-MD"]
         ],
-        command = """
-set -e
-in=$PWD/$1 out=$PWD/$2
-shift 2
-cd /
-exec "$@" -x c++-header -Xclang -fno-pch-timestamp -o - - < "$in" > "$out"
-""",
+        command = 'header=$1 in=$PWD/$1 out=$PWD/$2; shift 2; ' + compile,
     )
     return [DefaultInfo(files = depset([ctx.outputs.out]))]
 
@@ -60,21 +60,25 @@ precompiled_header = rule(
     attrs = {
         "header": attr.label(allow_single_file = True, mandatory = True),
         "out": attr.output(mandatory = True),
+        "clang": attr.bool(mandatory = True),
         "_cc_toolchain": attr.label(default = Label("@bazel_tools//tools/cpp:current_cc_toolchain")),
     },
     fragments = ["cpp"],
     toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
 )
 
-_PCH = "tools/build/common_headers.pch"
+# The file that gcc is told to include is not there; it takes the one with .gch behind its name.
+_COMMON_HEADERS = "$(BINDIR)/tools/build/common_headers"
 
 def _with_common_headers(args):
     args["deps"] = args.get("deps", []) + select({
-        "//tools/build:sanitizer": ["//tools/build:common_headers"],
+        "//tools/build:precompiled_by_clang": ["//tools/build:common_headers_for_clang"],
+        "//tools/build:precompiled_by_gcc": ["//tools/build:common_headers_for_gcc"],
         "//conditions:default": [],
     })
     args["copts"] = args.get("copts", []) + select({
-        "//tools/build:sanitizer": ["-include-pch", "$(BINDIR)/" + _PCH],
+        "//tools/build:precompiled_by_clang": ["-include-pch", _COMMON_HEADERS + ".pch"],
+        "//tools/build:precompiled_by_gcc": ["-include", _COMMON_HEADERS + ".h"],
         "//conditions:default": [],
     })
     return args
