@@ -138,7 +138,7 @@ TEST_F(ChunkTableTest, GrowsWhileItIsUsed) {
     free.push_back(victim->second);
     model.erase(victim);
   };
-  for (int grown = 0; grown < 5; ++grown) {
+  for (int grown = 0; grown < 4; ++grown) {
     for (int i = 0; i < 500; ++i) change();
     table.Grow(capacity * 3);
     EXPECT_EQ(table.capacity(), capacity * 3);

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "tools/ctl/command_line.h"
 #include "tools/ctl/commands.h"
 #include "tools/ctl/context.h"
 
@@ -49,18 +50,19 @@ int RunApp(int argc, const char* const* argv, std::ostream& out, std::ostream& e
   app.add_option("--timeout", context.timeout,
                  "of each call (default: the configuration file's deadline, else 5s)")
       ->type_name("TIME");
-  AddStats(app, context);
-  AddStores(app, context);
-  AddSegments(app, context);
-  AddNamespaces(app, context);
-  AddChunks(app, context);
-  AddPut(app, context);
-  AddGet(app, context);
-  AddEvict(app, context);
-  AddPing(app, context);
-  AddTop(app, context);
-  AddDoctor(app, context);
-  AddVersion(app, context);
+  const Command root(&app);
+  AddStats(root, context);
+  AddStores(root, context);
+  AddSegments(root, context);
+  AddNamespaces(root, context);
+  AddChunks(root, context);
+  AddPut(root, context);
+  AddGet(root, context);
+  AddEvict(root, context);
+  AddPing(root, context);
+  AddTop(root, context);
+  AddDoctor(root, context);
+  AddVersion(root, context);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

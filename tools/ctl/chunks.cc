@@ -1,10 +1,10 @@
 // cisternctl chunks ls|stat|rm: single chunks, by id or by the caller's key.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "tools/ctl/command_line.h"
 #include "tools/ctl/commands.h"
 #include "tools/ctl/matching_chunks.h"
 #include "tools/ctl/render.h"
@@ -134,50 +134,47 @@ absl::Status Remove(const Context& context, const Flags& flags) {
   return absl::OkStatus();
 }
 
-void AddNames(CLI::App* sub, const std::shared_ptr<Flags>& flags) {
-  sub->add_option("ids", flags->ids, "chunk ids, 32 hex digits each");
-  sub->add_option("-k,--key", flags->keys, "a caller's key, hashed with --namespace");
-  sub->add_option("--shard", flags->shard, "the (first) shard")->check(CLI::Range(0, 4095));
+void AddNames(const Command& sub, const std::shared_ptr<Flags>& flags) {
+  sub.AddOption("ids", flags->ids, "chunk ids, 32 hex digits each");
+  sub.AddOption("-k,--key", flags->keys, "a caller's key, hashed with --namespace");
+  sub.AddOption("--shard", flags->shard, "the (first) shard").Range(0, 4095);
 }
 
 }  // namespace
 
-void AddChunks(CLI::App& app, Context& context) {
-  CLI::App* sub = app.add_subcommand("chunks", "List, look at or remove single chunks");
-  sub->require_subcommand(1);
+void AddChunks(const Command& app, Context& context) {
+  const Command sub = app.AddCommand("chunks", "List, look at or remove single chunks");
+  sub.RequireCommands(1, 1);
   auto flags = std::make_shared<Flags>();
 
-  CLI::App* ls = sub->add_subcommand("ls", "Chunks in the order of the index");
-  ls->add_option("-n,--namespace", flags->ns, "only of this namespace");
-  ls->add_option("--limit", flags->limit, "at most so many")
-      ->check(CLI::Range(1, 10'000'000))
-      ->capture_default_str();
-  CLI::Option* ls_match =
-      ls->add_option("--match", flags->match,
-                     "only those whose kept key matches this RE2 pattern, with --namespace");
-  ls->callback([&context, flags, ls_match] {
-    flags->has_match = ls_match->count() > 0;
+  const Command ls = sub.AddCommand("ls", "Chunks in the order of the index");
+  ls.AddOption("-n,--namespace", flags->ns, "only of this namespace");
+  ls.AddOption("--limit", flags->limit, "at most so many").Range(1, 10'000'000).ShowDefault();
+  const Option ls_match =
+      ls.AddOption("--match", flags->match,
+                   "only those whose kept key matches this RE2 pattern, with --namespace");
+  ls.OnUse([&context, flags, ls_match] {
+    flags->has_match = ls_match.given();
     context.Run([&] { return List(context, *flags); });
   });
 
-  CLI::App* stat = sub->add_subcommand("stat", "Where one chunk is and what holds it there");
-  stat->add_option("-n,--namespace", flags->ns, "the namespace of --key");
+  const Command stat = sub.AddCommand("stat", "Where one chunk is and what holds it there");
+  stat.AddOption("-n,--namespace", flags->ns, "the namespace of --key");
   AddNames(stat, flags);
-  stat->callback([&context, flags] { context.Run([&] { return Stat(context, *flags); }); });
+  stat.OnUse([&context, flags] { context.Run([&] { return Stat(context, *flags); }); });
 
-  CLI::App* rm = sub->add_subcommand("rm", "Remove chunks; returns when their stores freed them");
-  rm->add_option("-n,--namespace", flags->ns, "the namespace of --key and --all");
+  const Command rm = sub.AddCommand("rm", "Remove chunks; returns when their stores freed them");
+  rm.AddOption("-n,--namespace", flags->ns, "the namespace of --key and --all");
   AddNames(rm, flags);
-  rm->add_option("--shard-count", flags->shard_count, "so many shards of each key")
-      ->check(CLI::Range(1, 4096));
-  rm->add_flag("--all", flags->all, "every chunk of the namespace");
-  rm->add_flag("--all-in-pool", flags->all_in_pool, "every chunk of every namespace");
-  rm->add_flag("--force", flags->force, "leased and pinned ones too");
-  CLI::Option* rm_match = rm->add_option(
+  rm.AddOption("--shard-count", flags->shard_count, "so many shards of each key").Range(1, 4096);
+  rm.AddFlag("--all", flags->all, "every chunk of the namespace");
+  rm.AddFlag("--all-in-pool", flags->all_in_pool, "every chunk of every namespace");
+  rm.AddFlag("--force", flags->force, "leased and pinned ones too");
+  const Option rm_match = rm.AddOption(
       "--match", flags->match, "those whose kept key matches this RE2 pattern, with --namespace");
-  rm->add_flag("--dry-run", flags->dry_run, "with --match: only say how many there are");
-  rm->callback([&context, flags, rm_match] {
-    flags->has_match = rm_match->count() > 0;
+  rm.AddFlag("--dry-run", flags->dry_run, "with --match: only say how many there are");
+  rm.OnUse([&context, flags, rm_match] {
+    flags->has_match = rm_match.given();
     context.Run([&] { return Remove(context, *flags); });
   });
 }

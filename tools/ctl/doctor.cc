@@ -1,11 +1,11 @@
 // cisternctl doctor: what this host offers, what is wrong with it, and how to fix that.
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "absl/strings/numbers.h"
 #include "base/config.h"
 #include "base/status.h"
 #include "proto/config.pb.h"
+#include "tools/ctl/command_line.h"
 #include "tools/ctl/commands.h"
 #include "tools/ctl/diagnosis.h"
 #include "tools/ctl/doctor_text.h"
@@ -49,19 +49,18 @@ absl::Status Doctor(Context& context, const DoctorFlags& flags) {
 
 }  // namespace
 
-void AddDoctor(CLI::App& app, Context& context) {
+void AddDoctor(const Command& app, Context& context) {
   auto flags = std::make_shared<DoctorFlags>();
-  CLI::App* sub = app.add_subcommand(
+  const Command sub = app.AddCommand(
       "doctor", "What this host offers to the RDMA wire, what is wrong, and how to fix it");
-  sub->footer(
+  sub.Footer(
       "Asks no master: it looks at the host that it runs on, as the user that it runs as.\n"
       "Exits 1 if an error is among its findings, else 0; a host without RDMA is well\n"
       "unless --require-rdma.");
-  sub->add_option("--devices", flags->devices, "as [rdma] devices: \"mlx5_0, mlx5_1:1\"");
-  sub->add_option("--gid-index", flags->gid_index, "as [rdma] gid_index")
-      ->check(CLI::Range(0, 65535));
-  sub->add_flag("--require-rdma", flags->require_rdma, "having no usable RDMA port is an error");
-  sub->callback([&context, flags] { context.Run([&] { return Doctor(context, *flags); }); });
+  sub.AddOption("--devices", flags->devices, "as [rdma] devices: \"mlx5_0, mlx5_1:1\"");
+  sub.AddOption("--gid-index", flags->gid_index, "as [rdma] gid_index").Range(0, 65535);
+  sub.AddFlag("--require-rdma", flags->require_rdma, "having no usable RDMA port is an error");
+  sub.OnUse([&context, flags] { context.Run([&] { return Doctor(context, *flags); }); });
 }
 
 }  // namespace cistern::ctl

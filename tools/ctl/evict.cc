@@ -1,9 +1,9 @@
 // cisternctl evict: make room by hand.
-#include <CLI/CLI.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "base/config.h"
 #include "base/status.h"
+#include "tools/ctl/command_line.h"
 #include "tools/ctl/commands.h"
 #include "tools/ctl/table.h"
 
@@ -37,15 +37,15 @@ absl::Status Evict(const Context& context, const Flags& flags) {
 
 }  // namespace
 
-void AddEvict(CLI::App& app, Context& context) {
+void AddEvict(const Command& app, Context& context) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* sub = app.add_subcommand(
-      "evict", "Evict the chunks that would go first; leased and pinned ones stay");
-  sub->add_option("-n,--namespace", flags->ns, "only of this namespace");
-  sub->add_option("--bytes", flags->bytes, "so much, such as 10GiB; default: all that may go")
-      ->type_name("SIZE");
-  sub->add_flag("--all", flags->all, "from every namespace, all that may go");
-  sub->callback([&context, flags] { context.Run([&] { return Evict(context, *flags); }); });
+  const Command sub =
+      app.AddCommand("evict", "Evict the chunks that would go first; leased and pinned ones stay");
+  sub.AddOption("-n,--namespace", flags->ns, "only of this namespace");
+  sub.AddOption("--bytes", flags->bytes, "so much, such as 10GiB; default: all that may go")
+      .Type("SIZE");
+  sub.AddFlag("--all", flags->all, "from every namespace, all that may go");
+  sub.OnUse([&context, flags] { context.Run([&] { return Evict(context, *flags); }); });
 }
 
 }  // namespace cistern::ctl

@@ -1,5 +1,4 @@
 // cisternctl get: a chunk becomes a file.
-#include <CLI/CLI.hpp>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -7,6 +6,7 @@
 #include "base/status.h"
 #include "base/string_view.h"
 #include "client/client.h"
+#include "tools/ctl/command_line.h"
 #include "tools/ctl/commands.h"
 #include "tools/ctl/one_namespace.h"
 #include "tools/ctl/table.h"
@@ -89,16 +89,16 @@ absl::Status Get(const Context& context, const Flags& flags) {
 
 }  // namespace
 
-void AddGet(CLI::App& app, Context& context) {
+void AddGet(const Command& app, Context& context) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* sub =
-      app.add_subcommand("get", "Write a chunk to a file; exit code 1 when it is a miss");
-  sub->add_option("key", flags->key, "the chunk's key")->required();
-  sub->add_option("file", flags->file, "where to write it; - is standard output")->required();
-  sub->add_option("-n,--namespace", flags->ns, "")->capture_default_str();
-  sub->add_option("--fingerprint", flags->fingerprint, "the namespace's; default: the one it has");
-  sub->add_option("--shard", flags->shard, "beside the key")->check(CLI::Range(0, 4095));
-  sub->callback([&context, flags] { context.Run([&] { return Get(context, *flags); }); });
+  const Command sub =
+      app.AddCommand("get", "Write a chunk to a file; exit code 1 when it is a miss");
+  sub.AddOption("key", flags->key, "the chunk's key").Required();
+  sub.AddOption("file", flags->file, "where to write it; - is standard output").Required();
+  sub.AddOption("-n,--namespace", flags->ns, "").ShowDefault();
+  sub.AddOption("--fingerprint", flags->fingerprint, "the namespace's; default: the one it has");
+  sub.AddOption("--shard", flags->shard, "beside the key").Range(0, 4095);
+  sub.OnUse([&context, flags] { context.Run([&] { return Get(context, *flags); }); });
 }
 
 }  // namespace cistern::ctl

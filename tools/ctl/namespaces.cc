@@ -1,8 +1,8 @@
 // cisternctl namespaces [ls|rm]: the namespaces of the pool.
-#include <CLI/CLI.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "tools/ctl/command_line.h"
 #include "tools/ctl/commands.h"
 #include "tools/ctl/render.h"
 #include "tools/ctl/table.h"
@@ -30,24 +30,24 @@ absl::Status Remove(const Context& context, const admin::RemoveNamespaceRequest&
 
 }  // namespace
 
-void AddNamespaces(CLI::App& app, Context& context) {
-  CLI::App* sub = app.add_subcommand("namespaces", "List or remove namespaces; without a verb: ls");
-  sub->require_subcommand(0, 1);
-  CLI::App* ls = sub->add_subcommand("ls", "Every namespace with its chunks, bytes and options");
-  ls->callback([&context] { context.Run([&] { return List(context); }); });
-  CLI::App* rm = sub->add_subcommand("rm", "Remove a namespace, its options and all its chunks");
+void AddNamespaces(const Command& app, Context& context) {
+  const Command sub = app.AddCommand("namespaces", "List or remove namespaces; without a verb: ls");
+  sub.RequireCommands(0, 1);
+  const Command ls = sub.AddCommand("ls", "Every namespace with its chunks, bytes and options");
+  ls.OnUse([&context] { context.Run([&] { return List(context); }); });
+  const Command rm = sub.AddCommand("rm", "Remove a namespace, its options and all its chunks");
   auto name = std::make_shared<std::string>();
   auto force = std::make_shared<bool>(false);
-  rm->add_option("name", *name, "the namespace")->required();
-  rm->add_flag("--force", *force, "though chunks are leased or pinned");
-  rm->callback([&context, name, force] {
+  rm.AddOption("name", *name, "the namespace").Required();
+  rm.AddFlag("--force", *force, "though chunks are leased or pinned");
+  rm.OnUse([&context, name, force] {
     admin::RemoveNamespaceRequest request;
     request.set_name(*name);
     request.set_force(*force);
     context.Run([&] { return Remove(context, request); });
   });
-  sub->callback([&context, sub] {
-    if (sub->get_subcommands().empty()) context.Run([&] { return List(context); });
+  sub.OnUse([&context, sub] {
+    if (!sub.has_command()) context.Run([&] { return List(context); });
   });
 }
 

@@ -1,5 +1,4 @@
 // cisternctl ping: round trips to the master through the client library.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -8,6 +7,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "client/client.h"
+#include "tools/ctl/command_line.h"
 #include "tools/ctl/commands.h"
 #include "tools/ctl/table.h"
 
@@ -49,14 +49,12 @@ absl::Status Ping(const Context& context, uint32_t count) {
 
 }  // namespace
 
-void AddPing(CLI::App& app, Context& context) {
+void AddPing(const Command& app, Context& context) {
   auto count = std::make_shared<uint32_t>(10);
-  CLI::App* sub =
-      app.add_subcommand("ping", "Round trips to the master's data port, as a client makes them");
-  sub->add_option("-c,--count", *count, "round trips")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str();
-  sub->callback([&context, count] { context.Run([&] { return Ping(context, *count); }); });
+  const Command sub =
+      app.AddCommand("ping", "Round trips to the master's data port, as a client makes them");
+  sub.AddOption("-c,--count", *count, "round trips").Range(1, 100000).ShowDefault();
+  sub.OnUse([&context, count] { context.Run([&] { return Ping(context, *count); }); });
 }
 
 }  // namespace cistern::ctl

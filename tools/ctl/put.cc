@@ -1,5 +1,4 @@
 // cisternctl put: a file becomes a chunk.
-#include <CLI/CLI.hpp>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -7,6 +6,7 @@
 #include "base/status.h"
 #include "base/string_view.h"
 #include "client/client.h"
+#include "tools/ctl/command_line.h"
 #include "tools/ctl/commands.h"
 #include "tools/ctl/one_namespace.h"
 #include "tools/ctl/table.h"
@@ -83,21 +83,21 @@ absl::Status Put(const Context& context, const Flags& flags) {
 
 }  // namespace
 
-void AddPut(CLI::App& app, Context& context) {
+void AddPut(const Command& app, Context& context) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* sub = app.add_subcommand("put", "Put a file of 4 KiB to 1 GiB as one chunk");
-  sub->add_option("key", flags->key, "the chunk's key")->required();
-  sub->add_option("file", flags->file, "the file to put")->required();
-  sub->add_option("-n,--namespace", flags->ns, "created when new")->capture_default_str();
-  sub->add_option("--fingerprint", flags->fingerprint,
-                  "the namespace's; default: the one it has, or 'cisternctl' when new");
-  sub->add_flag("--replace", flags->replace, "also what is there (mutable namespaces)");
-  sub->add_flag("--mutable", flags->options.mutable_chunks,
-                "a new namespace's chunks may be replaced");
-  sub->add_flag("--keep-keys", flags->options.keep_keys,
-                "a new namespace keeps keys: see chunks ls --match");
-  sub->add_option("--shard", flags->shard, "beside the key")->check(CLI::Range(0, 4095));
-  sub->callback([&context, flags] { context.Run([&] { return Put(context, *flags); }); });
+  const Command sub = app.AddCommand("put", "Put a file of 4 KiB to 1 GiB as one chunk");
+  sub.AddOption("key", flags->key, "the chunk's key").Required();
+  sub.AddOption("file", flags->file, "the file to put").Required();
+  sub.AddOption("-n,--namespace", flags->ns, "created when new").ShowDefault();
+  sub.AddOption("--fingerprint", flags->fingerprint,
+                "the namespace's; default: the one it has, or 'cisternctl' when new");
+  sub.AddFlag("--replace", flags->replace, "also what is there (mutable namespaces)");
+  sub.AddFlag("--mutable", flags->options.mutable_chunks,
+              "a new namespace's chunks may be replaced");
+  sub.AddFlag("--keep-keys", flags->options.keep_keys,
+              "a new namespace keeps keys: see chunks ls --match");
+  sub.AddOption("--shard", flags->shard, "beside the key").Range(0, 4095);
+  sub.OnUse([&context, flags] { context.Run([&] { return Put(context, *flags); }); });
 }
 
 }  // namespace cistern::ctl

@@ -1,9 +1,9 @@
 // cisternctl segments [ls|mount|unmount]: the memory that the stores export.
-#include <CLI/CLI.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "base/config.h"
 #include "base/status.h"
+#include "tools/ctl/command_line.h"
 #include "tools/ctl/commands.h"
 #include "tools/ctl/render.h"
 #include "tools/ctl/table.h"
@@ -90,53 +90,53 @@ absl::Status Unmount(const Context& context, const Flags& flags) {
   return absl::OkStatus();
 }
 
-void AddMount(CLI::App& segments, Context& context) {
+void AddMount(const Command& segments, Context& context) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* sub = segments.add_subcommand(
+  const Command sub = segments.AddCommand(
       "mount", "Give a running store another segment; it keeps it over restarts");
-  sub->add_option("-s,--store", flags->store, "its name, id or number")->required();
-  sub->add_option("--bytes", flags->bytes, "such as 8GiB")->type_name("SIZE");
-  sub->add_option("--name", flags->name, "of the file; default dram-N");
-  sub->add_option("--kind", flags->kind, "file (outlives the store's process) or memfd")
-      ->check(CLI::IsMember({"file", "memfd"}))
-      ->capture_default_str();
-  sub->add_option("--huge-pages", flags->huge_pages, "default: as the store's configuration says")
-      ->check(CLI::IsMember({"never", "try", "require"}));
-  sub->add_option("--deadline", flags->deadline, "allocating takes about a second for 4 GiB")
-      ->type_name("TIME")
-      ->capture_default_str();
-  sub->callback([&context, flags] { context.Run([&] { return Mount(context, *flags); }); });
+  sub.AddOption("-s,--store", flags->store, "its name, id or number").Required();
+  sub.AddOption("--bytes", flags->bytes, "such as 8GiB").Type("SIZE");
+  sub.AddOption("--name", flags->name, "of the file; default dram-N");
+  sub.AddOption("--kind", flags->kind, "file (outlives the store's process) or memfd")
+      .OneOf({"file", "memfd"})
+      .ShowDefault();
+  sub.AddOption("--huge-pages", flags->huge_pages, "default: as the store's configuration says")
+      .OneOf({"never", "try", "require"});
+  sub.AddOption("--deadline", flags->deadline, "allocating takes about a second for 4 GiB")
+      .Type("TIME")
+      .ShowDefault();
+  sub.OnUse([&context, flags] { context.Run([&] { return Mount(context, *flags); }); });
 }
 
-void AddUnmount(CLI::App& segments, Context& context) {
+void AddUnmount(const Command& segments, Context& context) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* sub = segments.add_subcommand(
+  const Command sub = segments.AddCommand(
       "unmount",
       "Take a segment from a running store for good: its chunks are evicted, leased ones too (gets "
       "under way complete), and its memory is the host's again");
-  sub->add_option("-s,--store", flags->store, "its name, id or number")->required();
-  sub->add_option("--segment", flags->segment, "its name or id")->required();
-  sub->add_option("--deadline", flags->deadline,
-                  "how long to wait for chunks being read; the unmount goes on")
-      ->type_name("TIME")
-      ->capture_default_str();
-  sub->add_flag("--cancel", flags->cancel, "take back an unmount that is not over");
-  sub->callback([&context, flags] { context.Run([&] { return Unmount(context, *flags); }); });
+  sub.AddOption("-s,--store", flags->store, "its name, id or number").Required();
+  sub.AddOption("--segment", flags->segment, "its name or id").Required();
+  sub.AddOption("--deadline", flags->deadline,
+                "how long to wait for chunks being read; the unmount goes on")
+      .Type("TIME")
+      .ShowDefault();
+  sub.AddFlag("--cancel", flags->cancel, "take back an unmount that is not over");
+  sub.OnUse([&context, flags] { context.Run([&] { return Unmount(context, *flags); }); });
 }
 
 }  // namespace
 
-void AddSegments(CLI::App& app, Context& context) {
-  CLI::App* sub = app.add_subcommand(
-      "segments", "List, mount or unmount the stores' segments; without a verb: ls");
-  sub->require_subcommand(0, 1);
-  CLI::App* ls =
-      sub->add_subcommand("ls", "Every segment: size, free bytes, headers, where it lies");
-  ls->callback([&context] { context.Run([&] { return List(context); }); });
-  AddMount(*sub, context);
-  AddUnmount(*sub, context);
-  sub->callback([&context, sub] {
-    if (sub->get_subcommands().empty()) context.Run([&] { return List(context); });
+void AddSegments(const Command& app, Context& context) {
+  const Command sub =
+      app.AddCommand("segments", "List, mount or unmount the stores' segments; without a verb: ls");
+  sub.RequireCommands(0, 1);
+  const Command ls =
+      sub.AddCommand("ls", "Every segment: size, free bytes, headers, where it lies");
+  ls.OnUse([&context] { context.Run([&] { return List(context); }); });
+  AddMount(sub, context);
+  AddUnmount(sub, context);
+  sub.OnUse([&context, sub] {
+    if (!sub.has_command()) context.Run([&] { return List(context); });
   });
 }
 

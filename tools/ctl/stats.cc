@@ -1,9 +1,9 @@
 // cisternctl stats: the whole pool on one page.
-#include <CLI/CLI.hpp>
 
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/status.h"
+#include "tools/ctl/command_line.h"
 #include "tools/ctl/commands.h"
 #include "tools/ctl/proto_json.h"
 #include "tools/ctl/render.h"
@@ -37,15 +37,14 @@ absl::Status Stats(const Context& context, const Flags& flags) {
 
 }  // namespace
 
-void AddStats(CLI::App& app, Context& context) {
+void AddStats(const Command& app, Context& context) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* sub = app.add_subcommand(
+  const Command sub = app.AddCommand(
       "stats",
       "The whole pool: what it holds, why chunks were missed and evicted, which wires carry it");
-  sub->add_option("--every", flags->every, "print again every so often: 500ms, 5s")
-      ->type_name("TIME");
-  sub->add_option("--count", flags->count, "with --every: stop after so many; 0 = never");
-  sub->callback([&context, flags] { context.Run([&] { return Stats(context, *flags); }); });
+  sub.AddOption("--every", flags->every, "print again every so often: 500ms, 5s").Type("TIME");
+  sub.AddOption("--count", flags->count, "with --every: stop after so many; 0 = never");
+  sub.OnUse([&context, flags] { context.Run([&] { return Stats(context, *flags); }); });
 }
 
 }  // namespace cistern::ctl

@@ -1,7 +1,7 @@
 // cisternctl stores: the stores of the pool.
-#include <CLI/CLI.hpp>
 
 #include "base/status.h"
+#include "tools/ctl/command_line.h"
 #include "tools/ctl/commands.h"
 #include "tools/ctl/render.h"
 
@@ -19,9 +19,9 @@ absl::Status Stores(const Context& context) {
 
 }  // namespace
 
-void AddStores(CLI::App& app, Context& context) {
-  CLI::App* sub = app.add_subcommand("stores", "The stores: state, fill, chunks, traffic");
-  sub->callback([&context] { context.Run([&] { return Stores(context); }); });
+void AddStores(const Command& app, Context& context) {
+  const Command sub = app.AddCommand("stores", "The stores: state, fill, chunks, traffic");
+  sub.OnUse([&context] { context.Run([&] { return Stores(context); }); });
 }
 
 }  // namespace cistern::ctl

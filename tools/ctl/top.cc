@@ -1,13 +1,13 @@
 // cisternctl top: the pool, live.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/status.h"
+#include "tools/ctl/command_line.h"
 #include "tools/ctl/commands.h"
 #include "tools/ctl/stats_poller.h"
 #include "tools/ctl/terminal.h"
@@ -186,20 +186,20 @@ absl::Status RunTop(const Context& context, const Flags& flags) {
 
 }  // namespace
 
-void AddTop(CLI::App& app, Context& context) {
+void AddTop(const Command& app, Context& context) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* sub = app.add_subcommand(
-      "top", "The pool, live: what each store and namespace does a second; q quits");
-  sub->add_option("-i,--interval", flags->interval, "ask the master so often")
-      ->type_name("TIME")
-      ->capture_default_str();
-  sub->add_option("-n,--count", flags->count,
-                  "print so many pages and stop; 0 = a live screen on a terminal, else for ever");
-  sub->add_flag("--once", flags->once, "the same as --count 1: rates over one interval");
-  sub->add_option("-s,--sort", flags->sort, "name, fill, puts, gets, hits, bytes or evictions")
-      ->check(CLI::IsMember({"name", "fill", "puts", "gets", "hits", "bytes", "evictions"}))
-      ->capture_default_str();
-  sub->callback([&context, flags] { context.Run([&] { return RunTop(context, *flags); }); });
+  const Command sub =
+      app.AddCommand("top", "The pool, live: what each store and namespace does a second; q quits");
+  sub.AddOption("-i,--interval", flags->interval, "ask the master so often")
+      .Type("TIME")
+      .ShowDefault();
+  sub.AddOption("-n,--count", flags->count,
+                "print so many pages and stop; 0 = a live screen on a terminal, else for ever");
+  sub.AddFlag("--once", flags->once, "the same as --count 1: rates over one interval");
+  sub.AddOption("-s,--sort", flags->sort, "name, fill, puts, gets, hits, bytes or evictions")
+      .OneOf({"name", "fill", "puts", "gets", "hits", "bytes", "evictions"})
+      .ShowDefault();
+  sub.OnUse([&context, flags] { context.Run([&] { return RunTop(context, *flags); }); });
 }
 
 }  // namespace cistern::ctl

@@ -1,10 +1,10 @@
 // cisternctl version: what runs here and there.
-#include <CLI/CLI.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "base/build_info.h"
 #include "base/status.h"
 #include "client/client.h"
+#include "tools/ctl/command_line.h"
 #include "tools/ctl/commands.h"
 
 namespace cistern::ctl {
@@ -25,9 +25,9 @@ absl::Status Version(const Context& context) {
 
 }  // namespace
 
-void AddVersion(CLI::App& app, Context& context) {
-  CLI::App* sub = app.add_subcommand("version", "The versions of this tool and of the master");
-  sub->callback([&context] { context.Run([&] { return Version(context); }); });
+void AddVersion(const Command& app, Context& context) {
+  const Command sub = app.AddCommand("version", "The versions of this tool and of the master");
+  sub.OnUse([&context] { context.Run([&] { return Version(context); }); });
 }
 
 }  // namespace cistern::ctl
