@@ -60,6 +60,15 @@ absl::Status MasterCore::OpenNamespace(const wire::OpenNamespaceRequest& request
   return absl::OkStatus();
 }
 
+bool MasterCore::ConfirmNamespace(uint32_t ns_ref) {
+  return pool_->namespaces.Confirm(NamespaceIndex(ns_ref - 1));
+}
+
+void MasterCore::WithdrawNamespace(uint32_t ns_ref) {
+  // State stores queue, which does not fail.
+  (void)pool_->namespaces.Withdraw(NamespaceIndex(ns_ref - 1));
+}
+
 absl::Status MasterCore::BindNamespace(const wire::BindNamespaceRequest& request,
                                        wire::OpenNamespaceReply* reply) {
   CISTERN_ASSIGN_OR_RETURN(const NamespaceId id, NamespaceId::Parse(request.id()));

@@ -49,9 +49,13 @@ class MasterCore {
   // BindNamespace answered, the same on every connection of this process.
   // InvalidArgument: name, fingerprint or options out of bounds. FailedPrecondition: the name
   // stands for another fingerprint (the message shows both and what to do). ResourceExhausted: too
-  // many namespaces. When reply.created() the state store must be durable before the reply goes.
+  // many namespaces. The namespace must be durable before the reply goes; then say which it was.
   absl::Status OpenNamespace(const wire::OpenNamespaceRequest& request,
                              wire::OpenNamespaceReply* reply);
+  // It is durable. False: it was removed or withdrawn meanwhile.
+  bool ConfirmNamespace(uint32_t ns_ref);
+  // It could not be made durable: a name that nobody was told of is free again.
+  void WithdrawNamespace(uint32_t ns_ref);
   // NotFound: open it by name instead.
   absl::Status BindNamespace(const wire::BindNamespaceRequest& request,
                              wire::OpenNamespaceReply* reply);

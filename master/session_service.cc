@@ -158,15 +158,10 @@ absl::Status SessionService::OnHello(SessionStream& stream, StreamState& state,
     MutexLock lock(mutex_);
     streams_[stream.id()].stranger = false;
   }
-  if (!state_.HasUnwritten()) {
-    Welcome(held, opened->session, opened->ack);
-    return absl::OkStatus();
-  }
   // The epoch may have been raised: a store must not hear of one that could be forgotten.
-  state_.WhenDurable([this, held, opened = *std::move(opened)](absl::Status saved) {
+  state_.WhenEpochDurable([this, held, opened = *std::move(opened)](absl::Status saved) {
     if (saved.ok()) return Welcome(held, opened.session, opened.ack);
-    CISTERN_LOG(Error, "cannot save the epoch: ", saved.ToString());
-    held->CloseWithError(saved);
+    held->CloseWithError(Annotate(saved, "cannot save the epoch"));
   });
   return absl::OkStatus();
 }
