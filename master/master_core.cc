@@ -141,6 +141,8 @@ absl::StatusOr<MasterCore::Opened> MasterCore::OnHello(const wire::SessionHello&
   return opened;
 }
 
+bool MasterCore::TakeBackStep(MonoTime now) { return RestoreKept(*pool_, now); }
+
 void MasterCore::OnSessionClosed(SessionId session, MonoTime now) {
   auto it = pool_->sessions.find(session);
   if (it == pool_->sessions.end()) return;
@@ -185,7 +187,7 @@ bool MasterCore::BackgroundStep(MonoTime now) {
     return true;
   }
   if (!pool_->kept.empty()) {
-    RestoreKept(*pool_, now);
+    TakeBackStep(now);
     return true;
   }
   if (!pool_->released.empty()) {

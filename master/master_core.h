@@ -75,9 +75,12 @@ class MasterCore {
     wire::SessionHelloAck ack;  // to be sent first
   };
   // FailedPrecondition: another pool, or bad content: tell the store, it must not retry soon.
-  // Unavailable: try again shortly (the sweep after its last snapshot still runs).
+  // Unavailable: try again shortly: what the store's last session left is still worked off (the
+  // victims of its commands: TakeBackStep; the sweep after its snapshot: BackgroundStep).
   // An older session of the same store is over: it shows up in SessionsWithOutput with an error.
   absl::StatusOr<Opened> OnHello(const wire::SessionHello& hello, MonoTime now);
+  // Takes back some of the victims of sessions that have ended. True when some are left.
+  bool TakeBackStep(MonoTime now);
   // The stream ended, for whatever reason. Idempotent. The store is dead at once; its entries stay
   // for forget_after.
   void OnSessionClosed(SessionId session, MonoTime now);

@@ -136,11 +136,20 @@ absl::Status SessionService::OnHello(SessionStream& stream, StreamState& state,
   (void)CISTERN_FAULT("master.session.hello");
   const wire::SessionHello& hello = message.hello();
   absl::Status fenced;
-  absl::StatusOr<MasterCore::Opened> opened = driver_.With([&](MasterCore& core, MonoTime now) {
-    auto result = core.OnHello(hello, now);
-    fenced = core.fenced();
-    return result;
-  });
+  const auto open = [&] {
+    return driver_.With([&](MasterCore& core, MonoTime now) {
+      auto result = core.OnHello(hello, now);
+      fenced = core.fenced();
+      return result;
+    });
+  };
+  absl::StatusOr<MasterCore::Opened> opened = open();
+  if (absl::IsUnavailable(opened.status())) {
+    // Its last session's commands, where that ended just now; else the store tries again.
+    while (driver_.With([](MasterCore& core, MonoTime now) { return core.TakeBackStep(now); })) {
+    }
+    opened = open();
+  }
   if (!fenced.ok() && options_.on_fenced) options_.on_fenced(fenced);
   if (!opened.ok()) {
     return Annotate(opened.status(),
