@@ -281,7 +281,10 @@ std::string Daemon::EndpointsJson() {
   return json.dump(2) + "\n";
 }
 
-bool Daemon::Alive() { return ticker_->since_tick() < kHungAfter && wire_->Responsive(kProbeTime); }
+bool Daemon::Alive() {
+  return ticker_->since_tick() < kHungAfter && sessions_.busy_for() < kHungAfter &&
+         wire_->Responsive(kProbeTime);
+}
 
 std::string Daemon::StatusLine() {
   const PoolNumbers numbers =

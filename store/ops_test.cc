@@ -293,6 +293,26 @@ TEST_F(StoreOpsTest, ThreadThatHangsShows) {
   EXPECT_TRUE(Eventually([&] { return HttpGet(store_->http_port(), "/livez").status == 200; }));
 }
 
+// What readers do not check the store checks once after its start, on a thread for that.
+TEST_F(StoreOpsTest, VerifyingThreadThatHangsShows) {
+  wire::NamespaceOptions unchecked;
+  unchecked.set_verify(wire::VERIFY_OFF);
+  StartStore();
+  ASSERT_OK_AND_ASSIGN(uint32_t ns, peer_->Bind("unchecked", "fp", unchecked));
+  peer_->Put(ns, {Chunk(1, 4096)});
+  store_ = nullptr;
+  StartStore();
+  ASSERT_OK_AND_ASSIGN(ns, peer_->Bind("unchecked", "fp", unchecked));
+  ASSERT_TRUE(AwaitHealth(200));
+  ASSERT_OK(ArmFault("store.get.verifying:delay=20s"));
+  std::thread getter([&, ns] { peer_->Get(ns, {Chunk(1, 4096)}); });
+  EXPECT_TRUE(AwaitHealth(503));
+  EXPECT_EQ(health_["status"], "wedged");
+  getter.join();
+  DisarmFaults();
+  EXPECT_TRUE(AwaitHealth(200));
+}
+
 TEST_F(StoreOpsTest, HttpPortCanBeLeftOut) {
   StartStore({{"http_enabled", "false"}});
   EXPECT_EQ(store_->http_port(), 0);
