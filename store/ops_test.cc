@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/config.h"
+#include "base/eventually.h"
 #include "base/fault.h"
 #include "base/key_hash.h"
 #include "base/ops/http_testing.h"
@@ -118,14 +119,6 @@ class StoreOpsTest : public testing::Test {
     EXPECT_TRUE(half.peer->Send(frame.substr(0, frame.size() - 1)));
     half.rest = frame.substr(frame.size() - 1);
     return half;
-  }
-  // False after half a minute.
-  static bool Eventually(const std::function<bool()>& what) {
-    for (int i = 0; i < 3000; ++i) {
-      if (what()) return true;
-      Clock::Real().SleepFor(absl::Milliseconds(10));
-    }
-    return false;
   }
   bool Awaits(double value, const std::string& series) {
     return Eventually([&] { return Value(series) == value; });
