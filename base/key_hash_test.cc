@@ -1,6 +1,16 @@
 // Expected ids were made with Python's hashlib and hmac by the formulas of docs/formats/keys.md.
 #include "base/key_hash.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -106,6 +116,28 @@ TEST(ConstantTimeEqualTest, ComparesLengthAndBytes) {
   EXPECT_TRUE(ConstantTimeEqual("abc", "abc"));
   EXPECT_FALSE(ConstantTimeEqual("abc", "abd"));
   EXPECT_FALSE(ConstantTimeEqual("abc", "ab"));
+}
+
+[[noreturn]] void DrawRandomBytesInASandbox() {
+  sock_filter steps[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getrandom, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter = {std::size(steps), steps};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) _exit(2);
+  if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) _exit(3);
+  uint8_t bytes[64] = {};
+  RandomBytes(bytes, sizeof(bytes));
+  const bool drawn =
+      std::any_of(std::begin(bytes), std::end(bytes), [](uint8_t byte) { return byte != 0; });
+  _exit(drawn ? 0 : 4);
+}
+
+// A process that we are a library of may be in a sandbox without that system call.
+TEST(RandomBytesTest, ComeFromTheDeviceWhereTheCallIsNotLetThrough) {
+  EXPECT_EXIT(DrawRandomBytesInASandbox(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(RandomIdTest, TwoAreNeverTheSame) { EXPECT_NE(RandomId<StoreId>(), RandomId<StoreId>()); }

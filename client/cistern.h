@@ -418,9 +418,9 @@ typedef struct cistern_get_options {
  * of its own, misses and refusals included; the message is about the first failure that needs
  * words. Else the call as a whole could not be tried, or was cancelled.
  *
- * A chunk that was put is got by this client at once (mutable namespaces: as by others); lookups,
- * and others, see it some milliseconds later, and until then a second put of it may be answered
- * IN_PROGRESS. CISTERN_PUT_WAIT_VISIBLE waits for that. */
+ * A chunk that was put is got and looked up by this client at once; others see it some milliseconds
+ * later, and until then a second put of it may be answered IN_PROGRESS. CISTERN_PUT_WAIT_VISIBLE
+ * waits for that. */
 cistern_code cistern_put(cistern_namespace ns, const cistern_put_item* items, size_t count,
                          const cistern_put_options* options, cistern_chunk_result* results);
 cistern_code cistern_get(cistern_namespace ns, const cistern_get_item* items, size_t count,

@@ -208,7 +208,8 @@ struct LookupResult {
 
   uint32_t leading_run = 0;   // keys present from the front
   std::vector<bool> present;  // per key
-  // One for each 32,768 chunks looked up; empty = none (nothing there, or none asked for).
+  // One for each 32,768 chunks looked up, and for each piece of the run that this client had only
+  // just put; empty = none (nothing there, or none asked for).
   std::vector<LeaseId> leases;
   absl::Duration lease_time = absl::ZeroDuration();  // of the shortest; from the answer's making
   bool lease_shortened = false;                      // the pool's share allowed less than was asked
@@ -393,8 +394,9 @@ class Namespace {
   virtual absl::Status HashMany(absl::Span<const std::string_view> keys,
                                 std::vector<KeyId>* out) const = 0;
 
-  // Any number of keys: the library splits. Errors: InvalidArgument, Unavailable and
-  // DeadlineExceeded (both name the master's address).
+  // Any number of keys: the library splits. What this client has put is seen at once: the call
+  // takes some milliseconds where the master has not heard of it yet. Errors: InvalidArgument,
+  // Unavailable and DeadlineExceeded (both name the master's address).
   virtual absl::StatusOr<LookupResult> Lookup(absl::Span<const KeyId> ids,
                                               const LookupOptions& options = {}) = 0;
   // Takes no lease and marks nothing.

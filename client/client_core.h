@@ -12,6 +12,7 @@
 #include "client/buffer_registry.h"
 #include "client/client.h"
 #include "client/fork_guard.h"
+#include "client/fresh_puts.h"
 #include "client/inflight_budget.h"
 #include "client/master_call.h"
 #include "client/master_link.h"
@@ -92,6 +93,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   BufferRegistry buffers;
   PlacementCache placements;
   AvoidList avoid;
+  FreshPuts fresh;
   InflightBudget budget;
   VerifySample sample;
   OperationSet operations;

@@ -213,6 +213,7 @@ void GetOp::OnLookedUp(const std::vector<uint32_t>& items, const absl::Status& s
     std::memcpy(&index, reply.stores().data() + 2 * (column * n + k), 2);
     return translation[index];
   };
+  const MonoTime now = clock().Mono();
   PlacementCache::Writer writer(&core_->placements, kPlacementLifetime);
   for (size_t k = 0; k < n; ++k) {
     const uint32_t i = items[k];
@@ -220,6 +221,10 @@ void GetOp::OnLookedUp(const std::vector<uint32_t>& items, const absl::Status& s
     route.looked_up = true;
     route.replica = 0;
     route.placement = {{store_at(0, k), store_at(1, k)}};
+    if (!route.placement.stores[0].known()) {
+      // The master may not have heard of it yet.
+      route.placement.stores[0] = core_->fresh.Find(NameOf(i), now);
+    }
     if (route.placement.stores[0].known()) {
       writer.Add(NameOf(i), route.placement);
     } else {

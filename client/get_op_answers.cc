@@ -144,6 +144,7 @@ bool GetOp::CanTryElsewhere(uint32_t item) const {
 bool GetOp::TryElsewhere(uint32_t item) {
   Route& route = routes_[item];
   core_->placements.Drop(NameOf(item));
+  core_->fresh.Drop(NameOf(item));
   if (!CanTryElsewhere(item)) {
     Settle(item);
     return false;

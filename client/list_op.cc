@@ -8,6 +8,7 @@
 #include "base/columns.h"
 #include "base/status.h"
 #include "client/master_call.h"
+#include "client/plain_status.h"
 #include "proto/master.pb.h"
 
 namespace cistern {
@@ -37,7 +38,7 @@ class ListOp::PageCall final : public transport::CallHandler {
   }
   void OnDone(absl::Status status) override {
     const std::unique_ptr<PageCall> self(this);
-    op_->OnPage(status, reply_);
+    op_->OnPage(PlainStatus(status), reply_);
   }
 
  private:

@@ -20,6 +20,20 @@ absl::Status CheckShards(uint16_t first, uint16_t count) {
   return absl::OkStatus();
 }
 
+size_t FirstFresh(const ClientCore& core, absl::Span<const KeyId> ids, const LookupOptions& options,
+                  const std::vector<bool>& present, size_t first, size_t end) {
+  const MonoTime now = core.clock.Mono();
+  if (!core.fresh.Any(now)) return end;
+  for (size_t k = first; k < end; ++k) {
+    if (present[k]) continue;
+    for (uint16_t s = 0; s < options.shard_count; ++s) {
+      const Shard shard(static_cast<uint16_t>(options.shard_first + s));
+      if (core.fresh.Find({ids[k], shard}, now).known()) return k;
+    }
+  }
+  return end;
+}
+
 LookupOp::LookupOp(std::shared_ptr<ClientCore> core, std::shared_ptr<const NamespaceBinding> ns,
                    absl::Span<const KeyId> ids, const LookupOptions& options, bool async)
     : Operation(core->env, core->CallStart(options, async)),
@@ -76,7 +90,14 @@ void LookupOp::OnReply(size_t first, size_t count, const absl::Status& status,
   (void)CISTERN_FAULT("client.lookup.answered");
   if (!status.ok()) return End(status);
   if (absl::Status merged = Merge(first, count, reply); !merged.ok()) return End(merged);
-  SendNext();
+  const size_t end = first + count;
+  const size_t again = FirstFresh(*core_, ids_, options_, result_.present, first, end);
+  if (again == end) return SendNext();
+  After(FreshPuts::kAskAgain, [this, self = shared_from_this(), again, end] {
+    // At the deadline the answer stands as it is.
+    next_ = Interrupted().ok() ? again : end;
+    SendNext();
+  });
 }
 
 absl::Status LookupOp::Merge(size_t first, size_t count, const wire::LookupReply& reply) {
@@ -112,10 +133,11 @@ absl::Status LookupOp::Merge(size_t first, size_t count, const wire::LookupReply
   PlacementCache::Writer writer(&core_->placements, lifetime);
   for (size_t c = 0; c < chunks; ++c) {
     Placement placement;
+    const size_t chunk = first * shards + c;
+    result_.stores[chunk] = LookupResult::kNoStore;
     placement.stores[0] = store_at(0, c);
     if (!placement.stores[0].known()) continue;
     if (columns > 1) placement.stores[1] = store_at(1, c);
-    const size_t chunk = first * shards + c;
     result_.stores[chunk] = PositionOf(placement.stores[0]);
     const ChunkName name{ids_[first + c / shards],
                          Shard(static_cast<uint16_t>(options_.shard_first + c % shards))};

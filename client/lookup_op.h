@@ -13,7 +13,8 @@
 namespace cistern {
 
 // Requests go one after the other: the leading run ends in one of them, and those behind it take
-// no lease (unless `sparse`).
+// no lease (unless `sparse`). What this client put a moment ago and the master has not heard of is
+// asked for again, from there on, until it has: its lease is the master's like any other.
 class LookupOp final : public Operation {
  public:
   LookupOp(std::shared_ptr<ClientCore> core, std::shared_ptr<const NamespaceBinding> ns,
@@ -41,6 +42,11 @@ class LookupOp final : public Operation {
   absl::Status status_;
   LookupResult result_;
 };
+
+// The first key in [first, end) that is not `present` and that this client has just put; `end`:
+// none.
+size_t FirstFresh(const ClientCore& core, absl::Span<const KeyId> ids, const LookupOptions& options,
+                  const std::vector<bool>& present, size_t first, size_t end);
 
 // InvalidArgument unless shards [first, first + count) exist.
 absl::Status CheckShards(uint16_t first, uint16_t count);

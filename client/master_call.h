@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "client/master_link.h"
 #include "client/operation.h"
+#include "client/plain_status.h"
 #include "transport/channel.h"
 
 namespace cistern {
@@ -82,6 +83,7 @@ class MasterCall final : public transport::CallHandler {
   }
 
   void OnDone(absl::Status status) override {
+    status = PlainStatus(status);
     if (absl::IsUnavailable(status)) {
       last_error_ = std::move(status);
       pause_ = std::min(std::max(kFirstPause, pause_ * 2), kLongestPause);

@@ -148,7 +148,13 @@ absl::StatusOr<std::vector<bool>> NamespaceImpl::Exists(absl::Span<const KeyId> 
             FrameType::kExists, FrameType::kExistsReply, std::move(request), start)));
     CISTERN_RETURN_IF_ERROR(CheckBitmap(reply.present(), count, "present", true));
     for (size_t k = 0; k < count; ++k) present[first + k] = BitmapGet(reply.present(), k);
-    first += count;
+    const size_t again = FirstFresh(*core_, ids, options, present, first, first + count);
+    if (again < first + count && core_->clock.Mono() + FreshPuts::kAskAgain < start.deadline) {
+      core_->clock.SleepFor(FreshPuts::kAskAgain);
+      first = again;
+    } else {
+      first += count;
+    }
   }
   return present;
 }
@@ -238,8 +244,10 @@ BatchResult NamespaceImpl::Remove(absl::Span<const KeyId> ids, const RemoveOptio
       const size_t chunk = first * shards + c;
       result.items[chunk].code =
           status.ok() ? FromWire(static_cast<uint8_t>(reply->statuses()[c])) : FromStatus(status);
-      core_->placements.Drop({ids[chunk / shards],
-                              Shard(static_cast<uint16_t>(options.shard_first + chunk % shards))});
+      const ChunkName name{ids[chunk / shards],
+                           Shard(static_cast<uint16_t>(options.shard_first + chunk % shards))};
+      core_->placements.Drop(name);
+      core_->fresh.Drop(name);
     }
     first += count;
     if (!status.ok()) {
@@ -263,6 +271,7 @@ absl::StatusOr<uint64_t> NamespaceImpl::RemoveAll(const RemoveOptions& options) 
                            (core_->CallMaster<wire::RemoveRequest, wire::RemoveReply>(
                                FrameType::kRemove, FrameType::kRemoveReply, std::move(request),
                                core_->CallStart(options, /*async=*/false))));
+  core_->fresh.Clear();
   if (reply.unreachable_count() > 0) {
     return absl::UnavailableError(absl::StrCat(
         reply.unreachable_count(), " chunks are in stores that are away, and still there (",

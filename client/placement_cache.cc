@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "base/status.h"
-
 namespace cistern {
 
 // All zero = empty: `expires` of a live entry is at least 1.
@@ -19,6 +17,14 @@ struct PlacementCache::Entry {
 };
 
 namespace {
+
+// Zero pages, so that sets lie in lines; those that nobody touches cost nothing. Null: none to be
+// had (a limit of the process, or of its container).
+void* MapZeroPages(size_t bytes) {
+  void* const pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return pages == MAP_FAILED ? nullptr : pages;
+}
 
 size_t SetCount(size_t capacity, size_t ways) {
   return std::bit_ceil(std::max<size_t>(capacity, 1024)) / ways;
@@ -37,15 +43,13 @@ PlacementCache::PlacementCache(const Options& options)
       clock_(*options.clock),
       start_(options.clock->Mono()),
       set_count_(SetCount(options.capacity, kWays)),
-      // Zero pages, so that sets lie in lines; those that nobody touches cost nothing.
-      entries_(static_cast<Entry*>(mmap(nullptr, set_count_ * kWays * sizeof(Entry),
-                                        PROT_READ | PROT_WRITE,
-                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
+      entries_(static_cast<Entry*>(MapZeroPages(set_count_ * kWays * sizeof(Entry)))) {
   static_assert(sizeof(Entry) == 16);
-  CISTERN_CHECK(entries_ != MAP_FAILED);
 }
 
-PlacementCache::~PlacementCache() { munmap(entries_, set_count_ * kWays * sizeof(Entry)); }
+PlacementCache::~PlacementCache() {
+  if (entries_ != nullptr) munmap(entries_, set_count_ * kWays * sizeof(Entry));
+}
 
 PlacementCache::Place PlacementCache::Fetch(const ChunkName& name) const {
   const uint64_t h = Fold(name.id.word(0) ^ seed_, name.id.word(1) ^ 0x9E3779B97F4A7C15u);
@@ -93,6 +97,7 @@ void PlacementCache::Writer::Flush() {
 
 void PlacementCache::Get(absl::Span<const ChunkName> names, std::vector<Placement>* out) const {
   out->assign(names.size(), Placement());
+  if (entries_ == nullptr) return;
   const uint32_t now = Tick(absl::ZeroDuration());
   for (size_t first = 0; first < names.size(); first += kBatch) {
     const size_t n = std::min(kBatch, names.size() - first);
@@ -112,6 +117,7 @@ void PlacementCache::Get(absl::Span<const ChunkName> names, std::vector<Placemen
 }
 
 void PlacementCache::Drop(const ChunkName& name) {
+  if (entries_ == nullptr) return;
   const Place place = Fetch(name);
   MutexLock lock(mutex_);
   for (Entry* e = place.ways; e != place.ways + kWays; ++e) {

@@ -33,9 +33,9 @@ struct Placement {
 
 // Bounded: 8-way sets of 16-byte entries, two cache lines; a full set loses the entry that ends
 // first. An entry knows its chunk by 64 bits of a keyed hash of id and shard: once in 10^13 looks
-// it is another's, and the hint wrong. Memory is touched only as it is used. Thread-safe. A batch
-// costs one lock and one look at the clock for each 64 names, whose sets are fetched from memory
-// all at once.
+// it is another's, and the hint wrong. Memory is touched only as it is used; where there is none to
+// be had it knows nothing, and remembers nothing. Thread-safe. A batch costs one lock and one look
+// at the clock for each 64 names, whose sets are fetched from memory all at once.
 class PlacementCache {
   struct Entry;
   // Where a name is, if it is there.
@@ -63,6 +63,7 @@ class PlacementCache {
     Writer(const Writer&) = delete;
     Writer& operator=(const Writer&) = delete;
     void Add(const ChunkName& name, const Placement& placement) {
+      if (cache_.entries_ == nullptr) return;
       if (used_ == kBatch) Flush();
       places_[used_] = cache_.Fetch(name);
       placements_[used_++] = placement;
@@ -95,7 +96,8 @@ class PlacementCache {
   Clock& clock_;
   const MonoTime start_;
   const size_t set_count_;
-  Entry* const entries_;  // set_count_ x kWays, mapped; what it points to is guarded
+  // set_count_ x kWays, mapped; what it points to is guarded. Null: no memory.
+  Entry* const entries_;
   mutable Mutex mutex_;
 };
 

@@ -96,6 +96,24 @@ TEST_F(PlacementCacheTest, BatchesOfAnySize) {
   }
 }
 
+// In somebody else's process: no memory is no reason to end it.
+TEST(PlacementCacheWithoutMemoryTest, KnowsNothing) {
+  FakeClock clock;
+  // 2^54 bytes: more than any address space has.
+  PlacementCache cache({.capacity = size_t{1} << 50, .seed = 7, .clock = &clock});
+  {
+    PlacementCache::Writer writer(&cache, absl::Seconds(10));
+    for (uint32_t i = 0; i < 200; ++i) writer.Add(Name(i), In(1));
+  }
+  cache.Drop(Name(1));
+  const ChunkName names[] = {Name(0), Name(199)};
+  std::vector<Placement> out;
+  cache.Get(names, &out);
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT_FALSE(out[0].stores[0].known());
+  EXPECT_FALSE(out[1].stores[0].known());
+}
+
 TEST(AvoidListTest, ForgivesAfterASecond) {
   FakeClock clock;
   AvoidList list;

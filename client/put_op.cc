@@ -22,7 +22,6 @@ namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(5);
 constexpr absl::Duration kLongestPause = absl::Milliseconds(250);
-constexpr absl::Duration kVisiblePause = absl::Milliseconds(1);
 
 Placement PlacementIn(LocalStore store) {
   Placement placement;
@@ -329,13 +328,16 @@ void PutOp::OnSent(LocalStore store, const std::vector<uint32_t>& items, uint64_
   }
   Note(answer.message);
   std::vector<uint32_t> again;
+  const MonoTime now = clock().Mono();
   PlacementCache::Writer writer(&core_->placements, kPlacementLifetime);
   for (size_t k = 0; k < items.size(); ++k) {
     const uint32_t i = items[k];
     const ChunkCode code = FromWire(answer.statuses[k]);
     SetCode(i, code);
     if (code == ChunkCode::kOk || code == ChunkCode::kPresent) {
-      writer.Add({items_[i].id, Shard(items_[i].shard)}, PlacementIn(store));
+      const ChunkName name{items_[i].id, Shard(items_[i].shard)};
+      writer.Add(name, PlacementIn(store));
+      core_->fresh.Add(name, store, now);
     } else if (code == ChunkCode::kUnavailable || code == ChunkCode::kAborted) {
       again.push_back(i);
     }
@@ -398,7 +400,7 @@ void PutOp::AskVisible() {
                                    [&](uint32_t i) { return seen.contains(i); }),
                     todo_.end());
         if (!seen.empty()) return AskVisible();
-        After(kVisiblePause, [this, self = shared_from_this()] { AskVisible(); });
+        After(FreshPuts::kAskAgain, [this, self = shared_from_this()] { AskVisible(); });
       });
 }
 

@@ -247,5 +247,63 @@ TEST_F(PutTest, WaitVisibleAsksUntilLookupsSeeIt) {
   EXPECT_EQ(result.items[0].code, ChunkCode::kOk);
 }
 
+// The master hears of a put from the store, a moment after the client. (In rounds: a host that
+// holds the test up for longer than that moment lasts is no fault.)
+TEST_F(PutTest, OwnLookupsSeeAPutBeforeTheMasterDoes) {
+  int round = 0;
+  EXPECT_TRUE(Eventually([&] {
+    const std::string key = "fresh" + std::to_string(round);
+    const std::vector<KeyId> ids = {Id("old" + std::to_string(round)), Id(key),
+                                    Id("never" + std::to_string(round))};
+    ++round;
+    EXPECT_EQ(Put("old" + std::to_string(round - 1), std::string(4'096, 'o')), ChunkCode::kOk);
+    EXPECT_EQ(Put(key, std::string(4'096, 'x')), ChunkCode::kOk);
+    pool_.master().HideFor(ids[1], 2);
+    const int leases = pool_.master().leases;
+    const auto found = ns_->Lookup(ids);
+    EXPECT_OK(found);
+    if (!found.ok() || found->leading_run != 2) return false;
+    EXPECT_EQ(found->present, (std::vector<bool>{true, true, false}));
+    // Each part of the run under a lease of the master's.
+    EXPECT_EQ(found->leases.size(), 2u);
+    EXPECT_EQ(pool_.master().leases, leases + 2);
+    EXPECT_NE(found->stores[1], LookupResult::kNoStore);
+    EXPECT_EQ(found->stores[2], LookupResult::kNoStore);
+    return true;
+  }));
+  EXPECT_TRUE(Eventually([&] {
+    const std::string key = "checked" + std::to_string(round++);
+    EXPECT_EQ(Put(key, std::string(4'096, 'x')), ChunkCode::kOk);
+    pool_.master().HideFor(Id(key), 2);
+    const KeyId ids[] = {Id(key)};
+    const auto found = ns_->Exists(ids);
+    EXPECT_OK(found);
+    return found.ok() && found->at(0);
+  }));
+}
+
+// In a mutable namespace gets ask the master each time.
+TEST_F(PutTest, OwnGetsFindAPutBeforeTheMasterDoes) {
+  ASSERT_OK_AND_ASSIGN(ns_, client_->OpenNamespace("mutable", "v1", {.mutable_chunks = true}));
+  int round = 0;
+  EXPECT_TRUE(Eventually([&] {
+    const std::string key = "fresh" + std::to_string(round++);
+    EXPECT_EQ(Put(key, std::string(4'096, 'x')), ChunkCode::kOk);
+    pool_.master().HideFor(Id(key), 1);
+    return Get(key, 4'096).second == std::string(4'096, 'x');
+  }));
+}
+
+// What was removed since is not waited for, and what was never put neither.
+TEST_F(PutTest, LookupsOfWhatIsNotThereAskOnce) {
+  EXPECT_EQ(Put("a", std::string(4'096, 'x')), ChunkCode::kOk);
+  const KeyId ids[] = {Id("a"), Id("b")};
+  EXPECT_EQ(ns_->Remove({ids, 1}).items.at(0).code, ChunkCode::kOk);
+  const int lookups = pool_.master().lookups;
+  ASSERT_OK_AND_ASSIGN(const LookupResult found, ns_->Lookup(ids));
+  EXPECT_EQ(found.present, (std::vector<bool>{false, false}));
+  EXPECT_EQ(pool_.master().lookups, lookups + 1);
+}
+
 }  // namespace
 }  // namespace cistern

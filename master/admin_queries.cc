@@ -200,7 +200,7 @@ void MasterCore::ListChunks(NamespaceIndex ns, uint64_t* page, uint32_t limit, M
 absl::StatusOr<ChunkView> MasterCore::StatChunk(NamespaceIndex ns, const KeyId& id, Shard shard,
                                                 MonoTime now) const {
   const EntryIndex entry = pool_->index.Find(id, shard);
-  if (entry.none() || pool_->index.at(entry).ns() != ns) {
+  if (entry.none() || (!ns.none() && pool_->index.at(entry).ns() != ns)) {
     return absl::NotFoundError(absl::StrCat("no chunk ", id.ToHex(), " shard ", shard.value));
   }
   return ViewOf(*pool_, entry, now);

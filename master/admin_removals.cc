@@ -212,14 +212,24 @@ void AdminRemovals::RemoveNamespace(const admin::RemoveNamespaceRequest& request
 }
 
 void AdminRemovals::DropName(const std::string& name, uint64_t removed, NamespaceDone done) {
+  NamespaceId id;
   const absl::StatusOr<uint64_t> dropped =
-      driver_.With([&](MasterCore& core, MonoTime) { return core.RemoveNamespace(name); });
+      driver_.With([&](MasterCore& core, MonoTime) -> absl::StatusOr<uint64_t> {
+        CISTERN_ASSIGN_OR_RETURN(const NamespaceView view, FindByName(core, name));
+        id = NamespaceId::FromBytes(view.info.id().data());
+        return core.RemoveNamespace(name);
+      });
   admin::RemoveNamespaceReply reply;
   if (!dropped.ok()) return done(dropped.status(), reply);
   driver_.Dispatch();
   reply.set_chunks_removed(removed + *dropped);
-  state_.WhenDurable(
-      [done = std::move(done), reply](absl::Status saved) mutable { done(saved, reply); });
+  state_.WhenNamespaceDurable(
+      id, [name, done = std::move(done), reply](absl::Status saved) mutable {
+        const std::string what = absl::StrCat("'", name,
+                                              "' and its chunks are gone, but a master that "
+                                              "is started again may list it until this is saved");
+        done(Annotate(saved, what), reply);
+      });
 }
 
 }  // namespace cistern::master

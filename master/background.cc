@@ -62,15 +62,25 @@ bool SweepSlice(PoolState& pool, uint32_t entries) {
 }
 
 bool RestoreKept(PoolState& pool, MonoTime now) {
-  for (uint32_t looks = 0; looks < kSliceKeys && !pool.kept.empty();) {
+  // A command counts as a look too: one may have none left.
+  for (uint32_t looks = 0; looks < kSliceKeys && !pool.kept.empty(); ++looks) {
     KeptVictims& kept = pool.kept.front();
     Store& store = *pool.stores.at(kept.store);
-    for (; looks < kSliceKeys && kept.next < kept.victims.size(); ++kept.next, ++looks) {
-      RestoreVictim(pool, store, kept.victims[kept.next], now);
+    if (!kept.commands.empty()) {
+      EvictCommand& command = kept.commands.front();
+      for (; looks < kSliceKeys && command.settled < command.victims.size(); ++looks) {
+        RestoreVictim(pool, store, command.victims[command.settled++], now);
+      }
+      if (command.settled == command.victims.size()) kept.commands.pop_front();
     }
-    if (kept.next == kept.victims.size()) pool.kept.pop_front();
+    if (kept.commands.empty()) pool.kept.pop_front();
   }
   return !pool.kept.empty();
+}
+
+bool HasKept(const PoolState& pool, StoreIndex store) {
+  return std::any_of(pool.kept.begin(), pool.kept.end(),
+                     [store](const KeptVictims& kept) { return kept.store == store; });
 }
 
 bool DropReleased(PoolState& pool, ReleasedLease& lease, MonoTime now) {

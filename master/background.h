@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/clock.h"
+#include "master/types.h"
 
 namespace cistern::master {
 
@@ -17,6 +18,8 @@ bool SweepSlice(PoolState& pool, uint32_t entries);
 
 // Takes back kSliceKeys more of the victims of sessions that have ended. True when some are left.
 bool RestoreKept(PoolState& pool, MonoTime now);
+// Whether some of this store's are left.
+bool HasKept(const PoolState& pool, StoreIndex store);
 
 // Takes the lease off its next kSliceKeys entries. True when it is off all of them.
 bool DropReleased(PoolState& pool, ReleasedLease& lease, MonoTime now);

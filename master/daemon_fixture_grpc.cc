@@ -200,13 +200,4 @@ wire::NamespaceInfo DaemonTest::Namespace() {
   return info;
 }
 
-bool DaemonTest::Eventually(const std::function<bool()>& what) {
-  const MonoTime until = Clock::Real().Mono() + absl::Seconds(30);
-  while (Clock::Real().Mono() < until) {
-    if (what()) return true;
-    Clock::Real().SleepFor(absl::Milliseconds(2));
-  }
-  return what();
-}
-
 }  // namespace cistern::master

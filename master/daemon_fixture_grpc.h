@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/eventually.h"  // IWYU pragma: export
 #include "base/ids.h"
 #include "master/master_daemon.h"
 #include "master/scripted_store_grpc.h"
@@ -77,8 +78,6 @@ class DaemonTest : public ::testing::Test {
 
   static std::vector<KeyId> Ids(int first, int count);
   static wire::NamespaceInfo Namespace();
-  // Polls until `what` is true. False after half a minute.
-  static bool Eventually(const std::function<bool()>& what);
 
   std::string dir_;
   std::unique_ptr<MasterDaemon> daemon_;

@@ -252,5 +252,39 @@ TEST(EvictionTest, ManyVictimsAreTakenBackInSteps) {
   EXPECT_EQ(store.dram().evicting_chunks, 0u);
 }
 
+// A store that comes back at once, or opens another session while one is open: it is not let in
+// before what its last one was told is taken back, and that takes no hold of more than a slice.
+TEST(EvictionTest, NewSessionWaitsForTheVictimsOfTheLastOne) {
+  constexpr uint64_t kChunks = 2'000;
+  for (const bool closed_first : {true, false}) {
+    TestPool t;
+    const SessionId s = t.Connect(0, kChunks * kChunk);
+    for (uint64_t first = 1; first <= 1'800; first += 900) {
+      ASSERT_OK(t.SendRecords(s, first, Puts(first, 900, first)));
+    }
+    Store& store = *t.pool().stores.at(StoreIndex(0));
+    wire::StoreMessage need;
+    need.mutable_need_bytes()->set_bytes(1'000 * kChunk);
+    ASSERT_OK(t.Send(s, need));
+    ASSERT_GE(store.dram().evicting_chunks, 800u);
+    uint64_t left = store.dram().evicting_chunks;
+    if (closed_first) t.core().OnSessionClosed(s, t.now);
+    int refused = 0;
+    while (true) {
+      const auto opened = t.core().OnHello(t.Hello(0, kChunks * kChunk, 1), t.now);
+      EXPECT_GE(store.dram().evicting_chunks + kSliceKeys, left);
+      if (opened.ok()) break;
+      EXPECT_THAT(opened, StatusIs(absl::StatusCode::kUnavailable));
+      ASSERT_LT(++refused, 100);
+      left = store.dram().evicting_chunks;
+      t.core().TakeBackStep(t.now);
+      EXPECT_GE(store.dram().evicting_chunks + kSliceKeys, left);
+      left = store.dram().evicting_chunks;
+    }
+    EXPECT_GT(refused, 1);
+    EXPECT_EQ(store.dram().evicting_chunks, 0u);
+  }
+}
+
 }  // namespace
 }  // namespace cistern::master

@@ -132,15 +132,31 @@ void FrameService::OnOpenNamespace(Call call) {
   const absl::Status status =
       driver_.With([&](MasterCore& core, MonoTime) { return core.OpenNamespace(request, &reply); });
   if (!status.ok()) return call->Fail(status);
-  reply.set_ns_ref(0);  // opening binds nothing
-  // Not only when this call created it: who created it may still wait, or may have failed to write.
-  if (!reply.created() && !state_.HasUnwritten()) {
-    return Answer(*call, FrameType::kOpenNamespaceReply, reply);
-  }
-  state_.WhenDurable([call = std::move(call), reply = std::move(reply)](absl::Status saved) {
-    if (!saved.ok()) return call->Fail(saved);
-    Answer(*call, FrameType::kOpenNamespaceReply, reply);
-  });
+  AnswerWhenDurable(std::move(call), std::move(reply));
+}
+
+// Not only when this call created it: who created it may still wait, or may have failed to write.
+void FrameService::AnswerWhenDurable(Call call, wire::OpenNamespaceReply reply) {
+  const NamespaceId id = NamespaceId::FromBytes(reply.info().id().data());
+  state_.WhenNamespaceDurable(
+      id, [this, id, call = std::move(call), reply = std::move(reply)](absl::Status saved) mutable {
+        const uint32_t ref = reply.ns_ref();
+        bool changed = false;
+        bool named = false;
+        driver_.With([&](MasterCore& core, MonoTime) {
+          if (!saved.ok()) return core.WithdrawNamespace(ref);
+          changed = state_.NamespaceUnwritten(id);
+          if (!changed) named = core.ConfirmNamespace(ref);
+        });
+        if (!saved.ok()) return call->Fail(saved);
+        if (changed) return AnswerWhenDurable(std::move(call), std::move(reply));
+        if (!named) {
+          return call->Fail(absl::UnavailableError(absl::StrCat(
+              "namespace \"", reply.info().name(), "\" was removed meanwhile; open it again")));
+        }
+        reply.set_ns_ref(0);  // opening binds nothing
+        Answer(*call, FrameType::kOpenNamespaceReply, reply);
+      });
 }
 
 void FrameService::OnBindNamespace(Call call) {

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "master/core_driver.h"
 #include "master/state_store_rocksdb.h"
+#include "proto/master.pb.h"
 #include "transport/server.h"
 
 namespace cistern::master {
@@ -47,6 +48,7 @@ class FrameService final : public transport::RequestHandler {
   MonoTime Deadline(const transport::ServerCall& call, uint32_t deadline_ms) const;
 
   void OnOpenNamespace(Call call);
+  void AnswerWhenDurable(Call call, wire::OpenNamespaceReply reply);
   void OnBindNamespace(Call call);
   void OnGetMaps(Call call);
   void OnRelease(Call call);

@@ -1,25 +1,58 @@
 #include "master/in_progress_table.h"
 
+#include <algorithm>
+#include <bit>
+
+#include "absl/hash/hash.h"
+
 namespace cistern::master {
+namespace {
+
+constexpr uint32_t kPartEntries = 1024;
+constexpr uint32_t kMaxParts = 1 << 16;
+
+}  // namespace
+
+InProgressTable::InProgressTable(const Options& options)
+    : options_(options),
+      parts_(std::bit_ceil(std::clamp(options.max_entries / kPartEntries, 1u, kMaxParts))) {}
+
+// By other bits of the hash than a part itself looks at first.
+size_t InProgressTable::PartNumber(const ChunkName& chunk) const {
+  return (absl::Hash<ChunkName>()(chunk) >> 40) & (parts_.size() - 1);
+}
+
+size_t InProgressTable::largest_part() const {
+  size_t largest = 0;
+  for (const Part& part : parts_) largest = std::max(largest, part.size());
+  return largest;
+}
 
 const InProgressTable::Placement* InProgressTable::Find(const ChunkName& chunk,
                                                         MonoTime now) const {
-  auto it = chunks_.find(chunk);
-  if (it == chunks_.end() || it->second.until <= now) return nullptr;
+  const Part& part = PartOf(chunk);
+  auto it = part.find(chunk);
+  if (it == part.end() || it->second.until <= now) return nullptr;
   return &it->second.placement;
 }
 
+// What ended early leaves its mark in due_ until its time: that is bounded too.
+bool InProgressTable::Full() const {
+  return size_ >= options_.max_entries || due_.size() >= 4ull * options_.max_entries;
+}
+
 bool InProgressTable::Add(const ChunkName& chunk, const Placement& placement, MonoTime now) {
-  // What ended early leaves its mark in due_ until its time: bound that too.
-  if (chunks_.size() >= options_.max_entries || due_.size() >= 4ull * options_.max_entries) {
+  if (Full()) {
     End(chunk);
-    if (chunks_.size() >= options_.max_entries || due_.size() >= 4ull * options_.max_entries) {
-      return false;
-    }
+    if (Full()) return false;
   }
   const MonoTime until = now + options_.lifetime;
-  const auto [it, fresh] = chunks_.try_emplace(chunk);
-  if (!fresh) Uncount(it->second.placement);
+  const auto [it, fresh] = PartOf(chunk).try_emplace(chunk);
+  if (fresh) {
+    ++size_;
+  } else {
+    Uncount(it->second.placement);
+  }
   it->second = Slot{placement, next_serial_, until};
   due_.push_back(Due{chunk, next_serial_, until});
   ++next_serial_;
@@ -35,17 +68,20 @@ void InProgressTable::Uncount(const Placement& placement) {
 }
 
 void InProgressTable::End(const ChunkName& chunk) {
-  auto it = chunks_.find(chunk);
-  if (it == chunks_.end()) return;
+  Part& part = PartOf(chunk);
+  auto it = part.find(chunk);
+  if (it == part.end()) return;
   Uncount(it->second.placement);
-  chunks_.erase(it);
+  part.erase(it);
+  --size_;
 }
 
 bool InProgressTable::Expire(MonoTime now, uint32_t max) {
   while (!due_.empty()) {
     const Due& due = due_.front();
-    auto it = chunks_.find(due.chunk);
-    const bool ended = it == chunks_.end() || it->second.serial != due.serial;
+    const Part& part = PartOf(due.chunk);
+    auto it = part.find(due.chunk);
+    const bool ended = it == part.end() || it->second.serial != due.serial;
     if (!ended && due.until > now) return false;
     if (max-- == 0) return true;
     if (!ended) End(due.chunk);

@@ -1,5 +1,7 @@
 #include "master/in_progress_table.h"
 
+#include <cstring>
+
 #include "base/test_util.h"
 
 namespace cistern::master {
@@ -76,6 +78,25 @@ TEST(InProgressTableTest, ExpireDoesNotDoMoreThanItMay) {
   EXPECT_TRUE(table.Expire(At(20), 3));
   EXPECT_EQ(table.size(), 2u);
   EXPECT_FALSE(table.Expire(At(20), 3));
+}
+
+// Growing moves a part's entries under the core's lock: never those of the whole table.
+TEST(InProgressTableTest, PartsStaySmallHoweverManyThereAre) {
+  constexpr uint32_t kEntries = 20'000;
+  InProgressTable table({absl::Seconds(10), kEntries});
+  for (uint32_t n = 0; n < kEntries; ++n) {
+    ChunkName name;
+    std::memcpy(name.id.bytes.data(), &n, sizeof(n));
+    ASSERT_TRUE(table.Add(name, In(0, 1), At(0)));
+    ASSERT_NE(table.Find(name, At(1)), nullptr);
+  }
+  EXPECT_EQ(table.size(), kEntries);
+  EXPECT_LE(table.largest_part(), 2'048u);
+  EXPECT_EQ(table.placed_chunks(StoreIndex(0)), kEntries);
+  while (table.Expire(At(10), 1'000)) {
+  }
+  EXPECT_EQ(table.size(), 0u);
+  EXPECT_EQ(table.largest_part(), 0u);
 }
 
 }  // namespace

@@ -60,6 +60,15 @@ absl::Status MasterCore::OpenNamespace(const wire::OpenNamespaceRequest& request
   return absl::OkStatus();
 }
 
+bool MasterCore::ConfirmNamespace(uint32_t ns_ref) {
+  return pool_->namespaces.Confirm(NamespaceIndex(ns_ref - 1));
+}
+
+void MasterCore::WithdrawNamespace(uint32_t ns_ref) {
+  // State stores queue, which does not fail.
+  (void)pool_->namespaces.Withdraw(NamespaceIndex(ns_ref - 1));
+}
+
 absl::Status MasterCore::BindNamespace(const wire::BindNamespaceRequest& request,
                                        wire::OpenNamespaceReply* reply) {
   CISTERN_ASSIGN_OR_RETURN(const NamespaceId id, NamespaceId::Parse(request.id()));
@@ -132,6 +141,8 @@ absl::StatusOr<MasterCore::Opened> MasterCore::OnHello(const wire::SessionHello&
   return opened;
 }
 
+bool MasterCore::TakeBackStep(MonoTime now) { return RestoreKept(*pool_, now); }
+
 void MasterCore::OnSessionClosed(SessionId session, MonoTime now) {
   auto it = pool_->sessions.find(session);
   if (it == pool_->sessions.end()) return;
@@ -176,7 +187,7 @@ bool MasterCore::BackgroundStep(MonoTime now) {
     return true;
   }
   if (!pool_->kept.empty()) {
-    RestoreKept(*pool_, now);
+    TakeBackStep(now);
     return true;
   }
   if (!pool_->released.empty()) {

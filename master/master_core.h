@@ -49,9 +49,13 @@ class MasterCore {
   // BindNamespace answered, the same on every connection of this process.
   // InvalidArgument: name, fingerprint or options out of bounds. FailedPrecondition: the name
   // stands for another fingerprint (the message shows both and what to do). ResourceExhausted: too
-  // many namespaces. When reply.created() the state store must be durable before the reply goes.
+  // many namespaces. The namespace must be durable before the reply goes; then say which it was.
   absl::Status OpenNamespace(const wire::OpenNamespaceRequest& request,
                              wire::OpenNamespaceReply* reply);
+  // It is durable. False: it was removed or withdrawn meanwhile.
+  bool ConfirmNamespace(uint32_t ns_ref);
+  // It could not be made durable: a name that nobody was told of is free again.
+  void WithdrawNamespace(uint32_t ns_ref);
   // NotFound: open it by name instead.
   absl::Status BindNamespace(const wire::BindNamespaceRequest& request,
                              wire::OpenNamespaceReply* reply);
@@ -71,9 +75,12 @@ class MasterCore {
     wire::SessionHelloAck ack;  // to be sent first
   };
   // FailedPrecondition: another pool, or bad content: tell the store, it must not retry soon.
-  // Unavailable: try again shortly (the sweep after its last snapshot still runs).
+  // Unavailable: try again shortly: what the store's last session left is still worked off (the
+  // victims of its commands: TakeBackStep; the sweep after its snapshot: BackgroundStep).
   // An older session of the same store is over: it shows up in SessionsWithOutput with an error.
   absl::StatusOr<Opened> OnHello(const wire::SessionHello& hello, MonoTime now);
+  // Takes back some of the victims of sessions that have ended. True when some are left.
+  bool TakeBackStep(MonoTime now);
   // The stream ended, for whatever reason. Idempotent. The store is dead at once; its entries stay
   // for forget_after.
   void OnSessionClosed(SessionId session, MonoTime now);

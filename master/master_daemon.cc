@@ -136,6 +136,7 @@ class Daemon final : public MasterDaemon, private OpsSource {
   Health GetHealth() override;
   std::string GetMetrics() override;
   absl::Status ListenForOperators();
+  void WatchState();
   nlohmann::json Addresses() const;
 
   SessionService::Options SessionOptions();
@@ -158,6 +159,7 @@ class Daemon final : public MasterDaemon, private OpsSource {
   std::optional<Ticker> ticker_;
   std::unique_ptr<OpsServer> ops_;
   std::atomic<bool> stopping_{false};
+  bool state_saved_ = true;  // the ticker's: what was said last
 };
 
 SessionService::Options Daemon::SessionOptions() {
@@ -196,6 +198,7 @@ absl::Status Daemon::StartServing() {
     sessions_.Sweep();
     admin_.Sweep();
     segment_commands_.Sweep();
+    WatchState();
     heap_.Look(driver_.clock().Mono());
   });
   if (ops_ != nullptr) ops_->SetSource(this);
@@ -244,6 +247,19 @@ absl::Status Daemon::ListenForStores() {
   return absl::OkStatus();
 }
 
+// Whether durable state can be written: said once, and once when it can be again.
+void Daemon::WatchState() {
+  const absl::Status status = state_->last_write();
+  if (status.ok() == state_saved_) return;
+  state_saved_ = status.ok();
+  if (status.ok()) {
+    CISTERN_LOG(Info, "durable state is saved again: namespaces can be opened");
+  } else {
+    CISTERN_LOG(Error, "durable state cannot be saved: what is open goes on, new namespaces are ",
+                "refused until it can be: ", std::string(status.message()));
+  }
+}
+
 // As peers dial it; an HTTP port that is not there is "".
 nlohmann::json Daemon::Addresses() const {
   const std::string host = ReachableHost(options_.config.listen_address());
@@ -265,7 +281,10 @@ std::string Daemon::EndpointsJson() {
   return json.dump(2) + "\n";
 }
 
-bool Daemon::Alive() { return ticker_->since_tick() < kHungAfter && wire_->Responsive(kProbeTime); }
+bool Daemon::Alive() {
+  return ticker_->since_tick() < kHungAfter && sessions_.busy_for() < kHungAfter &&
+         wire_->Responsive(kProbeTime);
+}
 
 std::string Daemon::StatusLine() {
   const PoolNumbers numbers =
@@ -281,8 +300,16 @@ Health Daemon::GetHealth() {
   nlohmann::json json = Addresses();
   // While it stops its threads end one after the other: that is no hang.
   health.alive = stopping || Alive();
-  health.ready = health.alive && !stopping;
-  json["status"] = stopping ? "stopping" : health.alive ? "serving" : "wedged";
+  const absl::Status saved = state_->last_write();
+  health.ready = health.alive && !stopping && saved.ok();
+  json["status"] = stopping        ? "stopping"
+                   : !health.alive ? "wedged"
+                   : saved.ok()    ? "serving"
+                                   : "cannot_save";
+  if (!saved.ok()) {
+    json["problem"] = absl::StrCat("durable state cannot be saved, new namespaces are refused: ",
+                                   saved.message());
+  }
   if (health.alive) {
     // Not when it hangs: whoever hangs may have the lock.
     const PoolNumbers numbers =
@@ -300,7 +327,8 @@ Health Daemon::GetHealth() {
     }
     json["stores_live"] = live;
   }
-  health.json = json.dump();
+  // A folder's name may be no UTF-8.
+  health.json = json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
   return health;
 }
 
@@ -318,6 +346,7 @@ std::string Daemon::GetMetrics() {
   seen.calls = meter_.Read();
   seen.calls_in_progress = meter_.in_progress();
   seen.clients = wire_->stats();
+  seen.state_saved = state_->last_write().ok();
   seen.sessions = sessions_.stream_count();
   seen.session_handshake_failures = sessions_.handshake_failures();
   MetricsPage page(MasterMetrics());

@@ -14,6 +14,8 @@ constexpr MetricInfo kTable[] = {
     CISTERN_BUILD_INFO_METRIC("cistern_master"),
     {"cistern_master_uptime_seconds", kGauge, "", "time since the master started"},
     {"cistern_master_epoch", kGauge, "", "fencing number; one more at each start"},
+    {"cistern_master_state_saved", kGauge, "",
+     "1; 0 while durable state (namespaces, the epoch) cannot be written: a full disk"},
     {"cistern_master_stores", kGauge, "state",
      "stores that have joined, by state: serving, syncing (its snapshot is coming in), suspect "
      "(silent), dead"},
@@ -181,6 +183,7 @@ std::vector<transport::CallName> MasterCallNames() {
 
 void FillMasterMetrics(const MasterObservation& seen, MetricsPage* page) {
   FillBuildInfo("cistern_master", page);
+  page->Add("cistern_master_state_saved", seen.state_saved ? 1.0 : 0.0);
   page->Add("cistern_master_sessions", seen.sessions);
   page->Add("cistern_master_session_handshake_failures_total", seen.session_handshake_failures);
   FillPool(seen.numbers, page);

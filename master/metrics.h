@@ -31,6 +31,7 @@ struct MasterObservation {
   std::vector<transport::CallMeter::Series> calls;
   uint64_t calls_in_progress = 0;
   transport::ServerStats clients;
+  bool state_saved = true;
   uint64_t sessions = 0;
   uint64_t session_handshake_failures = 0;
 };

@@ -1,6 +1,7 @@
 #include "master/namespaces.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -112,19 +113,51 @@ absl::StatusOr<NamespaceRegistry::Opened> NamespaceRegistry::Open(
         "\": use another name, or remove it first (cisternctl namespaces rm ", info.name(), ")"));
   }
   NamespaceIndex index = FindById(NamespaceId::FromBytes(info.id().data()));
+  auto before = std::make_unique<Namespace::Before>();
   if (index.none()) {
+    before->info = info;
     CISTERN_ASSIGN_OR_RETURN(index, Add(std::move(info)));
   } else {
     // Its name was removed; opened again it takes the new opener's options.
-    namespaces_[index.value].info = std::move(info);
+    before->info = std::exchange(namespaces_[index.value].info, std::move(info));
+    before->removed = at(index).removed;
   }
   Namespace& ns = namespaces_[index.value];
   CISTERN_RETURN_IF_ERROR(state_.SaveNamespace(ns.info));
+  ns.before = std::move(before);
   ns.named = true;
   removed_count_ -= ns.removed && removed_count_ > 0 ? 1 : 0;
   ns.removed = false;
   by_name_[NameKey(tenant, name)] = index;
   return Opened{index, true};
+}
+
+bool NamespaceRegistry::Confirm(NamespaceIndex index) {
+  Namespace& ns = namespaces_[index.value];
+  if (ns.named) ns.before.reset();
+  return ns.named;
+}
+
+absl::Status NamespaceRegistry::Withdraw(NamespaceIndex index) {
+  Namespace& ns = namespaces_[index.value];
+  if (!ns.named || ns.before == nullptr) return absl::OkStatus();
+  const std::unique_ptr<Namespace::Before> before = std::move(ns.before);
+  ns.info = std::move(before->info);
+  ns.removed = before->removed;
+  ns.named = false;
+  by_name_.erase(NameKey(ns.info.tenant(), ns.info.name()));
+  return SaveRemoved(ns.info, /*remember=*/before->removed);
+}
+
+absl::Status NamespaceRegistry::SaveRemoved(const wire::NamespaceInfo& info, bool remember) {
+  if (!remember || removed_count_ >= kMaxRemembered) {
+    return state_.RemoveNamespace(NamespaceId::FromBytes(info.id().data()));
+  }
+  wire::NamespaceInfo removed = info;
+  removed.set_conflict(false);
+  removed.set_removed(true);
+  ++removed_count_;
+  return state_.SaveNamespace(removed);
 }
 
 absl::StatusOr<NamespaceIndex> NamespaceRegistry::Report(const wire::NamespaceInfo& reported) {
@@ -148,6 +181,8 @@ absl::StatusOr<NamespaceIndex> NamespaceRegistry::Report(const wire::NamespaceIn
   } else if (holder != index) {
     namespaces_[holder.value].info.set_conflict(true);
     ns.info.set_conflict(true);
+  } else {
+    ns.before.reset();  // there are chunks of it: a fact, whatever becomes of its opener
   }
   return index;
 }
@@ -158,15 +193,8 @@ absl::StatusOr<NamespaceIndex> NamespaceRegistry::Remove(std::string_view tenant
   if (index.none()) {
     return absl::NotFoundError(absl::StrCat("no namespace \"", std::string(name), "\""));
   }
-  if (remember && removed_count_ < kMaxRemembered) {
-    wire::NamespaceInfo info = at(index).info;
-    info.set_conflict(false);
-    info.set_removed(true);
-    CISTERN_RETURN_IF_ERROR(state_.SaveNamespace(info));
-    ++removed_count_;
-  } else {
-    CISTERN_RETURN_IF_ERROR(state_.RemoveNamespace(at(index).id));
-  }
+  CISTERN_RETURN_IF_ERROR(SaveRemoved(at(index).info, remember));
+  namespaces_[index.value].before.reset();
   namespaces_[index.value].named = false;
   namespaces_[index.value].removed = true;
   namespaces_[index.value].info.set_conflict(false);

@@ -3,6 +3,7 @@
 #define CISTERN_MASTER_NAMESPACES_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,12 @@ class NamespaceRegistry {
     NamespaceId id;
     bool named = false;    // holds its name; else known from a store, or removed
     bool removed = false;  // by Remove, and not opened since: whatever a store has of it is to go
+    // Opened, and not confirmed to be durable: what it was before.
+    struct Before {
+      wire::NamespaceInfo info;
+      bool removed = false;
+    };
+    std::unique_ptr<Before> before;
     uint64_t chunk_count = 0;
     uint64_t payload_bytes = 0;
     NamespaceCounters counters;
@@ -53,6 +60,11 @@ class NamespaceRegistry {
   // ResourceExhausted: too many. A created namespace has been handed to the state store.
   absl::StatusOr<Opened> Open(std::string_view tenant, std::string_view name,
                               std::string_view fingerprint, const wire::NamespaceOptions& options);
+  // What Open created is on disk. False: the name is not its any more (removed, or withdrawn).
+  bool Confirm(NamespaceIndex index);
+  // What Open created could not be saved: unless it was confirmed since, it is as before, and the
+  // state store is told so. Its index goes on as long as the process.
+  absl::Status Withdraw(NamespaceIndex index);
   // A store holds chunks of it. Takes the name when it is free; else marks the conflict.
   absl::StatusOr<NamespaceIndex> Report(const wire::NamespaceInfo& info);
   // Frees the name. NotFound: no such name. The index goes on as long as the process.
@@ -74,6 +86,8 @@ class NamespaceRegistry {
  private:
   // Derives and checks; fills info->id.
   static absl::Status Complete(wire::NamespaceInfo* info);
+  // Durably: that it was removed, or nothing.
+  absl::Status SaveRemoved(const wire::NamespaceInfo& info, bool remember);
   absl::StatusOr<NamespaceIndex> Add(wire::NamespaceInfo info);
   static std::string NameKey(std::string_view tenant, std::string_view name);
 

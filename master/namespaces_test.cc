@@ -66,6 +66,39 @@ TEST_F(NamespaceRegistryTest, BoundsAreChecked) {
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
+TEST_F(NamespaceRegistryTest, WithdrawnNameIsFreeAndNothingOfItIsKept) {
+  ASSERT_OK_AND_ASSIGN(const auto opened, Open("llama", "rev-1"));
+  ASSERT_OK(registry_.Withdraw(opened.index));
+  EXPECT_TRUE(registry_.FindByName("", "llama").none());
+  EXPECT_TRUE(state_.state.namespaces.empty());
+  EXPECT_FALSE(registry_.Confirm(opened.index));
+  ASSERT_OK_AND_ASSIGN(const auto again, Open("llama", "rev-2"));
+  EXPECT_TRUE(again.created);
+  EXPECT_TRUE(registry_.Confirm(again.index));
+  // One that was told to somebody stays.
+  ASSERT_OK(registry_.Withdraw(again.index));
+  EXPECT_EQ(registry_.FindByName("", "llama"), again.index);
+  EXPECT_EQ(state_.state.namespaces.size(), 1u);
+}
+
+TEST_F(NamespaceRegistryTest, WithdrawnNameThatWasRemovedBeforeIsRememberedAsRemoved) {
+  ASSERT_OK(Open("llama", "fp", 5000));
+  ASSERT_OK(registry_.Remove("", "llama", /*remember=*/true));
+  ASSERT_OK_AND_ASSIGN(const auto opened, Open("llama", "fp", 9000));
+  ASSERT_OK(registry_.Withdraw(opened.index));
+  EXPECT_TRUE(registry_.at(opened.index).removed);
+  ASSERT_EQ(state_.state.namespaces.size(), 1u);
+  EXPECT_TRUE(state_.state.namespaces[0].removed());
+  EXPECT_EQ(state_.state.namespaces[0].options().ttl_ms(), 5000u);
+}
+
+TEST_F(NamespaceRegistryTest, WhatAStoreReportsIsNotWithdrawn) {
+  ASSERT_OK_AND_ASSIGN(const auto opened, Open("llama", "fp"));
+  ASSERT_OK(registry_.Report(Info("llama", "fp")));
+  ASSERT_OK(registry_.Withdraw(opened.index));
+  EXPECT_EQ(registry_.FindByName("", "llama"), opened.index);
+}
+
 TEST_F(NamespaceRegistryTest, CountIsBounded) {
   for (const char* name : {"a", "b", "c", "d"}) ASSERT_OK(Open(name, "fp"));
   EXPECT_THAT(Open("e", "fp"), StatusIs(absl::StatusCode::kResourceExhausted));

@@ -42,11 +42,10 @@ struct ReleasedLease {
   std::vector<LeasedEntry> entries;
 };
 
-// Victims of a session that has ended: its store may not have heard of the command.
+// Commands of a session that has ended: its store may not have heard of them.
 struct KeptVictims {
   StoreIndex store;
-  std::vector<Victim> victims;
-  size_t next = 0;
+  std::deque<EvictCommand> commands;
 };
 
 struct PoolState {

@@ -41,6 +41,7 @@ void RecordWorker::Loop() {
     }
     for (; !turn.empty(); turn.pop_front()) {
       Job& job = turn.front();
+      busy_.Begin(driver_.clock().Mono());
       const bool over =
           driver_.With([&job](MasterCore& core, MonoTime now) { return job.call.Step(core, now); });
       if (over) {
@@ -48,6 +49,7 @@ void RecordWorker::Loop() {
       } else {
         unfinished.push_back(std::move(job));
       }
+      busy_.End();
     }
   }
 }

@@ -7,6 +7,8 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/busy_watch.h"
 #include "base/mutex.h"
 #include "master/core_driver.h"
 #include "master/session_call.h"
@@ -29,6 +31,9 @@ class RecordWorker {
 
   // Applies the message; `done` follows with SessionCall's status. `message` stays until then.
   void Add(SessionId session, const wire::StoreMessage& message, Done done);
+  // How long the slice in hand has lasted: long when the thread hangs, or waits for the core's
+  // lock.
+  absl::Duration busy_for() const { return busy_.BusyFor(driver_.clock().Mono()); }
 
  private:
   struct Job {
@@ -38,6 +43,7 @@ class RecordWorker {
   void Loop();
 
   CoreDriver& driver_;
+  BusyWatch busy_;
   Mutex mutex_;
   CondVar added_;
   std::deque<Job> jobs_ ABSL_GUARDED_BY(mutex_);

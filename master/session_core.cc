@@ -1,6 +1,7 @@
 #include "master/session_core.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/columns.h"
@@ -118,7 +119,8 @@ absl::Status SessionCore::AcceptHello(PoolState& pool, Store& store,
                                       wire::SessionHelloAck* ack) {
   if (hello.log_first() > hello.log_next()) return Bad("log_first is above log_next");
   // Of its last session, where it ended just now: a chunk must not look as if this one were told.
-  while (RestoreKept(pool, now)) {
+  if (HasKept(pool, store.index)) {
+    return absl::UnavailableError("the victims of this store's last session are still taken back");
   }
   CISTERN_RETURN_IF_ERROR(AddNamespaces(pool, hello.namespaces()));
   const bool same = store.resumable && store.incarnation == hello.incarnation();
@@ -322,7 +324,7 @@ bool SessionCore::SettleCommands(PoolState& pool, Store& store, MonoTime now) {
   const bool acked_is_applied = phase_ == Phase::kStreaming && next_seq_ >= acked_command_seq_;
   uint32_t looks = 0;
   while (!commands_.empty()) {
-    Command& front = commands_.front();
+    EvictCommand& front = commands_.front();
     const bool carried_out = acked_is_applied && front.number <= acked_command_;
     while (front.settled < front.victims.size()) {
       if (looks++ == kSliceKeys) return false;
@@ -345,12 +347,10 @@ bool SessionCore::SettleCommands(PoolState& pool, Store& store, MonoTime now) {
 }
 
 void SessionCore::OnClosed(PoolState& pool, Store& store, MonoTime now) {
-  for (Command& command : commands_) {
-    if (command.victims.empty()) continue;
-    pool.kept.push_back({store.index, std::move(command.victims), command.settled});
+  if (!commands_.empty()) {
+    pool.kept.push_back({store.index, std::exchange(commands_, std::deque<EvictCommand>())});
+    (void)RestoreKept(pool, now);  // most have few, and are done with here
   }
-  commands_.clear();
-  (void)RestoreKept(pool, now);  // most have few, and are done with here
   open_victims_ = 0;
   queue_.clear();
   // What it was still to drop it must not come back with.

@@ -20,6 +20,13 @@ namespace cistern::master {
 struct PoolState;
 struct Store;
 
+// An Evict that a store was sent.
+struct EvictCommand {
+  uint64_t number = 0;
+  std::vector<Victim> victims;
+  size_t settled = 0;  // victims before this one are
+};
+
 // Promise: applies a store's records in order and once, acknowledges them, and knows of each Evict
 // command what became of it.
 //
@@ -49,7 +56,9 @@ class SessionCore {
 
   SessionCore(SessionId id, StoreIndex store) : id_(id), store_(store) {}
 
-  // Decides and fills the reply; sets the store's fields from the Hello.
+  // Decides and fills the reply; sets the store's fields from the Hello. Unavailable: work that the
+  // store's last session left behind is to be done first, in slices (MasterCore::TakeBackStep, the
+  // sweep).
   // Preconditions: pool id, epoch and the store's free state were checked by MasterCore::OnHello.
   absl::Status AcceptHello(PoolState& pool, Store& store, const wire::SessionHello& hello,
                            MonoTime now, wire::SessionHelloAck* ack);
@@ -99,11 +108,6 @@ class SessionCore {
   uint64_t next_seq() const { return next_seq_; }
 
  private:
-  struct Command {
-    uint64_t number = 0;
-    std::vector<Victim> victims;
-    size_t settled = 0;  // victims before this one are
-  };
   enum class Phase { kAwaitSnapshot, kSnapshot, kStreaming };
 
   // From now on other replicas than those of before carry the store's mark.
@@ -128,7 +132,7 @@ class SessionCore {
   KeyId snapshot_xor_;
 
   uint64_t next_command_ = 1;
-  std::deque<Command> commands_;
+  std::deque<EvictCommand> commands_;
   size_t open_victims_ = 0;
   uint64_t acked_command_ = 0;      // by the last heartbeat...
   uint64_t acked_command_seq_ = 0;  // ...whose earlier records end here

@@ -136,11 +136,20 @@ absl::Status SessionService::OnHello(SessionStream& stream, StreamState& state,
   (void)CISTERN_FAULT("master.session.hello");
   const wire::SessionHello& hello = message.hello();
   absl::Status fenced;
-  absl::StatusOr<MasterCore::Opened> opened = driver_.With([&](MasterCore& core, MonoTime now) {
-    auto result = core.OnHello(hello, now);
-    fenced = core.fenced();
-    return result;
-  });
+  const auto open = [&] {
+    return driver_.With([&](MasterCore& core, MonoTime now) {
+      auto result = core.OnHello(hello, now);
+      fenced = core.fenced();
+      return result;
+    });
+  };
+  absl::StatusOr<MasterCore::Opened> opened = open();
+  if (absl::IsUnavailable(opened.status())) {
+    // Its last session's commands, where that ended just now; else the store tries again.
+    while (driver_.With([](MasterCore& core, MonoTime now) { return core.TakeBackStep(now); })) {
+    }
+    opened = open();
+  }
   if (!fenced.ok() && options_.on_fenced) options_.on_fenced(fenced);
   if (!opened.ok()) {
     return Annotate(opened.status(),
@@ -158,15 +167,10 @@ absl::Status SessionService::OnHello(SessionStream& stream, StreamState& state,
     MutexLock lock(mutex_);
     streams_[stream.id()].stranger = false;
   }
-  if (!state_.HasUnwritten()) {
-    Welcome(held, opened->session, opened->ack);
-    return absl::OkStatus();
-  }
   // The epoch may have been raised: a store must not hear of one that could be forgotten.
-  state_.WhenDurable([this, held, opened = *std::move(opened)](absl::Status saved) {
+  state_.WhenEpochDurable([this, held, opened = *std::move(opened)](absl::Status saved) {
     if (saved.ok()) return Welcome(held, opened.session, opened.ack);
-    CISTERN_LOG(Error, "cannot save the epoch: ", saved.ToString());
-    held->CloseWithError(saved);
+    held->CloseWithError(Annotate(saved, "cannot save the epoch"));
   });
   return absl::OkStatus();
 }

@@ -60,6 +60,8 @@ class SessionService final : public wire::StoreSession::CallbackService,
   // Ends every stream and takes no more: the daemon stops.
   void Close();
   size_t stream_count() const;
+  // Of the thread that works off what the stores send: see RecordWorker.
+  absl::Duration busy_for() const { return worker_.busy_for(); }
   // Streams that ended before their store had proved itself and said hello.
   uint64_t handshake_failures() const {
     return handshake_failures_.load(std::memory_order_relaxed);

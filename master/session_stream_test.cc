@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "base/eventually.h"
 #include "proto/store.grpc.pb.h"
 
 namespace cistern::master {
@@ -119,13 +120,6 @@ class SessionStreamTest : public ::testing::Test {
     }));
     EXPECT_LT(sent, kMost);
     return sent;
-  }
-  static bool Eventually(const std::function<bool()>& what) {
-    const MonoTime until = Clock::Real().Mono() + kPatience;
-    while (!what() && Clock::Real().Mono() < until) {
-      Clock::Real().SleepFor(absl::Milliseconds(1));
-    }
-    return what();
   }
 
   std::unique_ptr<Service> service_;

@@ -8,7 +8,6 @@
 
 #include <bit>
 #include <cstring>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -80,7 +79,10 @@ absl::Status FromRocks(const rocksdb::Status& s, const std::string& dir) {
   return absl::InternalError(absl::StrCat(dir, ": ", text));
 }
 
-// Twice what RocksDB asks for before it writes again after an error.
+// What nobody waits for is written after so long, and what could not be is tried again.
+constexpr absl::Duration kWriteUnasked = absl::Seconds(1);
+
+// More than a log file and a flushed buffer take.
 constexpr uint64_t kLeastFreeBytes = 2 << 20;
 
 rocksdb::Options DatabaseOptions(bool create) {
@@ -104,9 +106,8 @@ absl::Status CheckRoom(const std::string& dir) {
   if (statvfs(dir.c_str(), &fs) != 0) return absl::OkStatus();  // it will say what is wrong
   const uint64_t free = uint64_t{fs.f_bavail} * fs.f_frsize;
   if (free >= kLeastFreeBytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("no space left for ", dir, ": ", free,
-                                                   " bytes are free, ", kLeastFreeBytes,
-                                                   " are needed to start"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "no space left for ", dir, ": ", free, " bytes are free, ", kLeastFreeBytes, " are needed"));
 }
 
 absl::StatusOr<std::unique_ptr<rocksdb::DB>> OpenDatabase(const std::string& dir, bool create) {
@@ -205,35 +206,53 @@ absl::StatusOr<DurableState> RocksStateStore::Load() {
 }
 
 absl::Status RocksStateStore::SaveNamespace(const wire::NamespaceInfo& info) {
-  Queue({NamespaceKey(info.id()), Value(info.SerializeAsString()), false});
+  Queue(NamespaceKey(info.id()), Value(info.SerializeAsString()));
   return absl::OkStatus();
 }
 
 absl::Status RocksStateStore::RemoveNamespace(const NamespaceId& id) {
-  Queue({NamespaceKey(id.view()), "", true});
+  Queue(NamespaceKey(id.view()), std::nullopt);
   return absl::OkStatus();
 }
 
 absl::Status RocksStateStore::SaveEpoch(Epoch epoch) {
-  Queue({kEpochKey, Value(NumberBody(epoch.value)), false});
+  Queue(kEpochKey, Value(NumberBody(epoch.value)));
   return absl::OkStatus();
 }
 
-void RocksStateStore::Queue(Change change) {
+void RocksStateStore::Queue(const std::string& key, std::optional<std::string> value) {
   MutexLock lock(mutex_);
-  queued_.push_back(std::move(change));
+  const bool first = queued_.empty();
+  queued_[key] = std::move(value);
+  if (first) wake_.NotifyAll();  // to look at the time
 }
 
-bool RocksStateStore::HasUnwritten() const {
-  MutexLock lock(mutex_);
-  return writing_ || !queued_.empty();
+bool RocksStateStore::UnwrittenLocked(const std::string& key) const {
+  if (key.empty()) return !queued_.empty() || !writing_.empty();
+  return queued_.contains(key) || writing_.contains(key);
 }
 
-void RocksStateStore::WhenDurable(Done done) {
+bool RocksStateStore::NamespaceUnwritten(const NamespaceId& id) const {
+  MutexLock lock(mutex_);
+  return UnwrittenLocked(NamespaceKey(id.view()));
+}
+
+absl::Status RocksStateStore::last_write() const {
+  MutexLock lock(mutex_);
+  return last_write_;
+}
+
+void RocksStateStore::WhenNamespaceDurable(const NamespaceId& id, Done done) {
+  WhenDurable(NamespaceKey(id.view()), std::move(done));
+}
+
+void RocksStateStore::WhenEpochDurable(Done done) { WhenDurable(kEpochKey, std::move(done)); }
+
+void RocksStateStore::WhenDurable(std::string key, Done done) {
   {
     MutexLock lock(mutex_);
-    if (writing_ || !queued_.empty()) {
-      waiting_.push_back(std::move(done));
+    if (UnwrittenLocked(key)) {
+      waiting_.push_back({std::move(key), std::move(done)});
       wake_.NotifyAll();
       return;
     }
@@ -242,65 +261,85 @@ void RocksStateStore::WhenDurable(Done done) {
 }
 
 absl::Status RocksStateStore::Flush() {
-  struct Waiter {
+  struct Outcome {
     Mutex mutex;
     CondVar ended;
     bool done ABSL_GUARDED_BY(mutex) = false;
     absl::Status status ABSL_GUARDED_BY(mutex);
-  } waiter;
-  WhenDurable([&waiter](absl::Status status) {
-    MutexLock lock(waiter.mutex);
-    waiter.status = std::move(status);
-    waiter.done = true;
-    waiter.ended.NotifyAll();
+  } outcome;
+  WhenDurable("", [&outcome](absl::Status status) {
+    MutexLock lock(outcome.mutex);
+    outcome.status = std::move(status);
+    outcome.done = true;
+    outcome.ended.NotifyAll();
   });
-  MutexLock lock(waiter.mutex);
-  while (!waiter.done) waiter.ended.Wait(waiter.mutex);
-  return waiter.status;
+  MutexLock lock(outcome.mutex);
+  while (!outcome.done) outcome.ended.Wait(outcome.mutex);
+  return outcome.status;
+}
+
+bool RocksStateStore::WaitForWorkLocked() {
+  while (waiting_.empty() && !stopping_) {
+    if (queued_.empty()) {
+      wake_.Wait(mutex_);
+    } else if (!wake_.WaitFor(mutex_, kWriteUnasked)) {
+      break;
+    }
+  }
+  return stopping_;
 }
 
 void RocksStateStore::RunWriter() {
-  while (true) {
-    std::vector<Change> changes;
-    std::vector<Done> waiting;
-    bool last = false;
+  bool last = false;
+  while (!last) {
+    Changes changes;
+    std::vector<Waiter> waiting;
     {
       MutexLock lock(mutex_);
-      while (waiting_.empty() && !stopping_) wake_.Wait(mutex_);
-      changes.swap(queued_);
+      last = WaitForWorkLocked();
+      changes = writing_ = std::exchange(queued_, Changes());
       waiting.swap(waiting_);
-      last = stopping_;
-      writing_ = true;
     }
     const absl::Status status = Write(changes);
     {
       MutexLock lock(mutex_);
-      writing_ = false;
-      if (!status.ok()) {
-        // In front of what was queued meanwhile: the order of changes to one key counts.
-        queued_.insert(queued_.begin(), std::make_move_iterator(changes.begin()),
-                       std::make_move_iterator(changes.end()));
-      }
+      // What was queued meanwhile is newer.
+      if (!status.ok()) queued_.insert(writing_.begin(), writing_.end());
+      writing_.clear();
+      if (!changes.empty()) last_write_ = status;
     }
-    for (Done& done : waiting) done(status);
-    if (last) return;
+    for (Waiter& waiter : waiting) {
+      const bool concerned = waiter.key.empty() || changes.contains(waiter.key);
+      waiter.done(concerned ? status : absl::OkStatus());
+    }
   }
 }
 
-absl::Status RocksStateStore::Write(const std::vector<Change>& changes) {
+absl::Status RocksStateStore::Write(const Changes& changes) {
   if (changes.empty()) return absl::OkStatus();
+  // RocksDB never meets a full disk, if that can be helped.
+  CISTERN_RETURN_IF_ERROR(CheckRoom(dir_));
+  if (db_ == nullptr) {
+    CISTERN_ASSIGN_OR_RETURN(db_, OpenDatabase(dir_, false));
+  }
+  absl::Status status = WriteTo(*db_, changes, dir_);
+  // After an error in its log RocksDB ends the process (by an assertion) where it is asked to go
+  // on: it is opened anew, which reads the log to where it is whole.
+  if (!status.ok()) db_ = nullptr;
+  return status;
+}
+
+absl::Status RocksStateStore::WriteTo(rocksdb::DB& db, const Changes& changes,
+                                      const std::string& dir) {
   rocksdb::WriteBatch batch;
-  for (const Change& change : changes) {
-    if (change.deleted) {
-      batch.Delete(change.key);
+  for (const auto& [key, value] : changes) {
+    if (value.has_value()) {
+      batch.Put(key, *value);
     } else {
-      batch.Put(change.key, change.value);
+      batch.Delete(key);
     }
   }
-  rocksdb::Status s = db_->Write(Synced(), &batch);
-  // RocksDB stops writing after an I/O error; room may have been made since.
-  if (!s.ok() && db_->Resume().ok()) s = db_->Write(Synced(), &batch);
-  return FromRocks(s, dir_);
+  return FromRocks(db.Write(Synced(), &batch), dir);
 }
 
 }  // namespace cistern::master

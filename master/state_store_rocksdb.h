@@ -4,12 +4,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
-#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,10 +30,12 @@ struct PoolIdentity {
   uint64_t birth_unix_ms = 0;
 };
 
-// Promise: what WhenDurable or Flush confirmed survives a crash of the host. What could not be
-// written (disk full) stays queued and goes with the next attempt. Role: MasterCore queues changes
-// under its lock, the services wait for them outside of it. Thread-safe. Owns the database and one
-// writer thread, which sleeps unless there is something to write.
+// Promise: what WhenDurable or Flush confirmed survives a crash of the host. Who waits for one
+// thing is told of that alone: what is on disk is not held up by what cannot be written. What could
+// not be written (disk full) stays queued, the last change of each thing, and is tried again with
+// whatever is waited for next, and every second. Role: MasterCore queues changes under its lock,
+// the services wait for them outside of it. Thread-safe. Owns the database and one writer thread,
+// which sleeps unless there is something to write.
 class RocksStateStore final : public StateStore {
  public:
   using Done = absl::AnyInvocable<void(absl::Status)>;
@@ -49,42 +52,54 @@ class RocksStateStore final : public StateStore {
 
   const PoolIdentity& pool() const { return pool_; }
 
+  // Before anything is saved.
   absl::StatusOr<DurableState> Load() override;
   // These three only queue, and always succeed.
   absl::Status SaveNamespace(const wire::NamespaceInfo& info) override;
   absl::Status RemoveNamespace(const NamespaceId& id) override;
   absl::Status SaveEpoch(Epoch epoch) override;
 
-  // Whether anything is queued, or was queued and could not be written.
-  bool HasUnwritten() const;
-  // Runs `done` once all that was queued before is on disk, or could not be written. On the writer
-  // thread; at once, on the caller's, when nothing is queued. It must not block.
-  void WhenDurable(Done done);
-  // The same, waiting. Not from `done`.
+  // Runs `done` once what was last queued of the namespace is on disk, or could not be written. On
+  // the writer thread; at once, on the caller's, when it is on disk. It must not block.
+  void WhenNamespaceDurable(const NamespaceId& id, Done done);
+  void WhenEpochDurable(Done done);
+  // Whether a change of the namespace is queued, or was queued and could not be written.
+  bool NamespaceUnwritten(const NamespaceId& id) const;
+  // Waits until all that was queued before is on disk, or could not be written. Not from `done`.
   absl::Status Flush();
+  // How the last attempt to write ended.
+  absl::Status last_write() const;
 
  private:
-  // A change of one key; no value = deleted.
-  struct Change {
-    std::string key;
-    std::string value;
-    bool deleted = false;
+  // By key: what its value is to be, none = deleted. One batch, so their order does not matter.
+  using Changes = absl::flat_hash_map<std::string, std::optional<std::string>>;
+  struct Waiter {
+    std::string key;  // empty = all of them
+    Done done;
   };
 
   RocksStateStore(std::string dir, std::unique_ptr<rocksdb::DB> db, PoolIdentity pool);
-  void Queue(Change change);
+  void Queue(const std::string& key, std::optional<std::string> value);
+  void WhenDurable(std::string key, Done done);
+  bool UnwrittenLocked(const std::string& key) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunWriter();
-  absl::Status Write(const std::vector<Change>& changes);
+  // Waits until there is something to do. True when it was the last time.
+  bool WaitForWorkLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Write(const Changes& changes);
+  static absl::Status WriteTo(rocksdb::DB& db, const Changes& changes, const std::string& dir);
 
   const std::string dir_;
-  const std::unique_ptr<rocksdb::DB> db_;
+  // The writer's, once it runs; null: what was to be written could not be, and RocksDB is not to be
+  // asked again.
+  std::unique_ptr<rocksdb::DB> db_;
   const PoolIdentity pool_;
 
   mutable Mutex mutex_;
   CondVar wake_;
-  std::vector<Change> queued_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Done> waiting_ ABSL_GUARDED_BY(mutex_);
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  Changes queued_ ABSL_GUARDED_BY(mutex_);
+  Changes writing_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Waiter> waiting_ ABSL_GUARDED_BY(mutex_);
+  absl::Status last_write_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread writer_;
 };

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 #include <rocksdb/db.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -12,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "base/eventually.h"
 #include "base/key_hash.h"
+#include "base/small_disk.h"
 
 namespace cistern::master {
 namespace {
@@ -71,15 +71,83 @@ TEST_F(RocksStateStoreTest, CreateRefusesAFolderThatHoldsAPool) {
 
 // RocksDB would end the process.
 TEST_F(RocksStateStoreTest, WithoutRoomItIsNotOpened) {
-  const std::string full = dir_ + "/full";
-  ASSERT_EQ(mkdir(full.c_str(), 0700), 0);
-  if (mount("tmpfs", full.c_str(), "tmpfs", 0, "size=1m") != 0) {
-    GTEST_SKIP() << "SKIPPED: cannot mount a small file system here";
-  }
-  const absl::Status status = RocksStateStore::Create(full, Pool());
+  const SmallDisk disk(dir_ + "/full", 1);
+  if (!disk.mounted()) GTEST_SKIP() << "SKIPPED: cannot mount a small file system here";
+  const absl::Status status = RocksStateStore::Create(disk.path(), Pool());
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_NE(status.message().find(full), absl::string_view::npos) << status;
-  EXPECT_EQ(umount(full.c_str()), 0);
+  EXPECT_NE(status.message().find(disk.path()), absl::string_view::npos) << status;
+}
+
+// Of one thing each: what is on disk does not wait for what cannot be written.
+TEST_F(RocksStateStoreTest, OnAFullDiskOnlyWhatIsNotWrittenIsRefusedUntilThereIsRoom) {
+  SmallDisk disk(dir_ + "/disk", 12);
+  if (!disk.mounted()) GTEST_SKIP() << "SKIPPED: cannot mount a small file system here";
+  ASSERT_TRUE(RocksStateStore::Create(disk.path(), Pool()).ok());
+  auto opened = RocksStateStore::Open(disk.path());
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  RocksStateStore& store = **opened;
+  const auto durable = [&store](const wire::NamespaceInfo& info) {
+    absl::Status out = absl::UnknownError("never answered");
+    store.WhenNamespaceDurable(NamespaceId::FromBytes(info.id().data()),
+                               [&out](absl::Status status) { out = std::move(status); });
+    store.Flush().IgnoreError();  // by its end the other has been answered too
+    return out;
+  };
+  ASSERT_TRUE(store.SaveNamespace(Info("first")).ok());
+  ASSERT_TRUE(store.Flush().ok());
+  ASSERT_TRUE(disk.Fill());
+  const wire::NamespaceInfo refused = Info("second");
+  ASSERT_TRUE(store.SaveNamespace(refused).ok());
+  const absl::Status status = store.Flush();
+  ASSERT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_TRUE(absl::IsResourceExhausted(store.last_write())) << store.last_write();
+  EXPECT_TRUE(durable(Info("first")).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(durable(refused)));
+  EXPECT_TRUE(store.NamespaceUnwritten(NamespaceId::FromBytes(refused.id().data())));
+  EXPECT_FALSE(store.NamespaceUnwritten(NamespaceId::FromBytes(Info("first").id().data())));
+  ASSERT_TRUE(disk.MakeRoom());
+  // Nobody asks for it.
+  EXPECT_TRUE(Eventually([&] { return store.last_write().ok(); })) << store.last_write();
+  opened->reset();
+  opened = RocksStateStore::Open(disk.path());
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ((*opened)->Load()->namespaces.size(), 2u);
+}
+
+// The disk fills while RocksDB itself writes.
+TEST_F(RocksStateStoreTest, WhatFailedHalfWayIsWrittenAsAWholeWhenThereIsRoom) {
+  SmallDisk disk(dir_ + "/disk", 12);
+  if (!disk.mounted()) GTEST_SKIP() << "SKIPPED: cannot mount a small file system here";
+  ASSERT_TRUE(RocksStateStore::Create(disk.path(), Pool()).ok());
+  auto opened = RocksStateStore::Open(disk.path());
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  RocksStateStore& store = **opened;
+  ASSERT_TRUE(store.SaveEpoch(Epoch(3)).ok());
+  ASSERT_TRUE(store.Flush().ok());
+  ASSERT_TRUE(disk.Fill(/*but_mib=*/4));
+  constexpr size_t kNamespaces = 1'500;  // 6 MiB in one batch
+  for (size_t i = 0; i < kNamespaces; ++i) {
+    wire::NamespaceInfo info = Info("ns-" + std::to_string(i));
+    info.set_fingerprint(std::string(4096, 'f'));
+    ASSERT_TRUE(store.SaveNamespace(info).ok());
+  }
+  const absl::Status status = store.Flush();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_FALSE(store.last_write().ok());
+  ASSERT_TRUE(disk.MakeRoom());
+  EXPECT_TRUE(Eventually([&] { return store.last_write().ok(); })) << store.last_write();
+  opened->reset();
+  opened = RocksStateStore::Open(disk.path());
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ((*opened)->Load()->namespaces.size(), kNamespaces);
+  EXPECT_EQ((*opened)->Load()->epoch, Epoch(3));
+}
+
+TEST_F(RocksStateStoreTest, WhatNobodyWaitsForIsWrittenAllTheSame) {
+  ASSERT_TRUE(RocksStateStore::Create(dir_, Pool()).ok());
+  auto store = Open();
+  ASSERT_TRUE(store->SaveNamespace(Info("a")).ok());
+  EXPECT_TRUE(Eventually([&] { return store->Load()->namespaces.size() == 1; }));
 }
 
 TEST_F(RocksStateStoreTest, FlushedChangesSurviveReopening) {
@@ -92,9 +160,8 @@ TEST_F(RocksStateStoreTest, FlushedChangesSurviveReopening) {
     ASSERT_TRUE(store->SaveNamespace(Info("b")).ok());
     ASSERT_TRUE(store->SaveNamespace(Info("c")).ok());
     ASSERT_TRUE(store->RemoveNamespace(DeriveNamespaceId("", "b", "fp")).ok());
-    EXPECT_TRUE(store->HasUnwritten());
     ASSERT_TRUE(store->Flush().ok());
-    EXPECT_FALSE(store->HasUnwritten());
+    EXPECT_FALSE(store->NamespaceUnwritten(DeriveNamespaceId("", "a", "fp")));
   }
   auto store = Open();
   EXPECT_EQ(store->pool().birth_unix_ms, 1'700'000'000'123u);

@@ -157,7 +157,7 @@ class StoreDaemonImpl final : public StoreDaemon, private OpsSource {
   std::unique_ptr<StoreSession> session_;
   std::unique_ptr<SessionClient> session_client_;
   std::unique_ptr<Maintenance> maintenance_;
-  WorkThread verifying_{kMaxVerifyingGets};
+  WorkThread verifying_{kMaxVerifyingGets, clock_};
   std::unique_ptr<DataService> service_;
   std::unique_ptr<transport::WireServer> server_;
   std::unique_ptr<transport::WireServer> shm_server_;  // null where shm.enabled = false
@@ -379,7 +379,8 @@ std::string StoreDaemonImpl::HttpAddress() const {
 }
 
 bool StoreDaemonImpl::Alive() {
-  return maintenance_->since_tick() < kHungAfter && server_->Responsive(kProbeTime) &&
+  return maintenance_->since_tick() < kHungAfter && verifying_.busy_for() < kHungAfter &&
+         server_->Responsive(kProbeTime) &&
          (shm_server_ == nullptr || shm_server_->Responsive(kProbeTime));
 }
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 
+#include "base/eventually.h"
 #include "gtest/gtest.h"
 #include "store/chunk_store_testing.h"
 #include "store/peer_ledger.h"
@@ -28,15 +29,6 @@ class ExpiryTest : public ChunkStoreTestBase {
     options.expiry_unix_ms = static_cast<uint64_t>(absl::ToUnixMillis(clock_.Wall() + life));
     now_ = clock_.Wall();
     ASSERT_NE(Put(n, 4096, options), Version(0));
-  }
-  template <typename Done>
-  static bool Eventually(Done done) {
-    const MonoTime until = Clock::Real().Mono() + absl::Seconds(30);
-    while (!done()) {
-      if (Clock::Real().Mono() >= until) return false;
-      Clock::Real().SleepFor(absl::Milliseconds(1));
-    }
-    return true;
   }
   // A task that was queued now has run, and so has the expiry behind it.
   void Turn() {

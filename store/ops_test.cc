@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/config.h"
+#include "base/eventually.h"
 #include "base/fault.h"
 #include "base/key_hash.h"
 #include "base/ops/http_testing.h"
@@ -118,14 +119,6 @@ class StoreOpsTest : public testing::Test {
     EXPECT_TRUE(half.peer->Send(frame.substr(0, frame.size() - 1)));
     half.rest = frame.substr(frame.size() - 1);
     return half;
-  }
-  // False after half a minute.
-  static bool Eventually(const std::function<bool()>& what) {
-    for (int i = 0; i < 3000; ++i) {
-      if (what()) return true;
-      Clock::Real().SleepFor(absl::Milliseconds(10));
-    }
-    return false;
   }
   bool Awaits(double value, const std::string& series) {
     return Eventually([&] { return Value(series) == value; });
@@ -291,6 +284,26 @@ TEST_F(StoreOpsTest, ThreadThatHangsShows) {
   getter.join();
   DisarmFaults();
   EXPECT_TRUE(Eventually([&] { return HttpGet(store_->http_port(), "/livez").status == 200; }));
+}
+
+// What readers do not check the store checks once after its start, on a thread for that.
+TEST_F(StoreOpsTest, VerifyingThreadThatHangsShows) {
+  wire::NamespaceOptions unchecked;
+  unchecked.set_verify(wire::VERIFY_OFF);
+  StartStore();
+  ASSERT_OK_AND_ASSIGN(uint32_t ns, peer_->Bind("unchecked", "fp", unchecked));
+  peer_->Put(ns, {Chunk(1, 4096)});
+  store_ = nullptr;
+  StartStore();
+  ASSERT_OK_AND_ASSIGN(ns, peer_->Bind("unchecked", "fp", unchecked));
+  ASSERT_TRUE(AwaitHealth(200));
+  ASSERT_OK(ArmFault("store.get.verifying:delay=20s"));
+  std::thread getter([&, ns] { peer_->Get(ns, {Chunk(1, 4096)}); });
+  EXPECT_TRUE(AwaitHealth(503));
+  EXPECT_EQ(health_["status"], "wedged");
+  getter.join();
+  DisarmFaults();
+  EXPECT_TRUE(AwaitHealth(200));
 }
 
 TEST_F(StoreOpsTest, HttpPortCanBeLeftOut) {

@@ -43,7 +43,10 @@ void WorkThread::Loop() {
       task = std::move(tasks_.front());
       tasks_.pop_front();
     }
+    busy_.Begin(clock_.Mono());
     task();
+    task = nullptr;  // what it owns goes in its time
+    busy_.End();
   }
 }
 

@@ -7,6 +7,9 @@
 #include <thread>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/time/time.h"
+#include "base/busy_watch.h"
+#include "base/clock.h"
 #include "base/mutex.h"
 
 namespace cistern::store {
@@ -17,7 +20,7 @@ class WorkThread {
  public:
   using Task = absl::AnyInvocable<void()>;
 
-  explicit WorkThread(size_t max_queued) : max_queued_(max_queued) {}
+  WorkThread(size_t max_queued, Clock& clock) : max_queued_(max_queued), clock_(clock) {}
   ~WorkThread() { Stop(); }
 
   void Start();
@@ -28,11 +31,15 @@ class WorkThread {
   // queued before Start().
   bool Run(Task task);
   size_t queued() const;
+  // How long the task in hand has been running: long when it hangs.
+  absl::Duration busy_for() const { return busy_.BusyFor(clock_.Mono()); }
 
  private:
   void Loop();
 
   const size_t max_queued_;
+  Clock& clock_;
+  BusyWatch busy_;
   std::thread thread_;
   mutable Mutex mutex_;
   CondVar changed_;

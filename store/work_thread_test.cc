@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/eventually.h"
 #include "gtest/gtest.h"
 
@@ -11,7 +12,7 @@ namespace cistern::store {
 namespace {
 
 TEST(WorkThreadTest, RunsTasksInOrderAndThoseQueuedByTasksBehindThem) {
-  WorkThread thread(4);
+  WorkThread thread(4, Clock::Real());
   std::vector<int> ran;
   std::atomic<bool> over{false};
   ASSERT_TRUE(thread.Run([&] {
@@ -29,7 +30,7 @@ TEST(WorkThreadTest, RunsTasksInOrderAndThoseQueuedByTasksBehindThem) {
 }
 
 TEST(WorkThreadTest, FullQueueRefuses) {
-  WorkThread thread(2);
+  WorkThread thread(2, Clock::Real());
   EXPECT_TRUE(thread.Run([] {}));
   EXPECT_TRUE(thread.Run([] {}));
   EXPECT_FALSE(thread.Run([] {}));
@@ -41,7 +42,7 @@ TEST(WorkThreadTest, FullQueueRefuses) {
 
 // Tasks own calls and references: they must be let go of, whether they ran or not.
 TEST(WorkThreadTest, StopLetsGoOfWhatHasNotRun) {
-  WorkThread thread(2);
+  WorkThread thread(2, Clock::Real());
   auto held = std::make_shared<int>(0);
   bool ran = false;
   ASSERT_TRUE(thread.Run([held, &ran] { ran = true; }));
@@ -51,6 +52,25 @@ TEST(WorkThreadTest, StopLetsGoOfWhatHasNotRun) {
   EXPECT_FALSE(ran);
   EXPECT_FALSE(thread.Run([held] {}));
   EXPECT_EQ(held.use_count(), 1);
+}
+
+TEST(WorkThreadTest, TellsHowLongTheTaskInHandHasBeenRunning) {
+  FakeClock clock;
+  WorkThread thread(2, clock);
+  std::atomic<bool> running{false};
+  std::atomic<bool> may_end{false};
+  ASSERT_TRUE(thread.Run([&] {
+    running = true;
+    EXPECT_TRUE(Eventually([&] { return may_end.load(); }));
+  }));
+  clock.Advance(absl::Seconds(5));
+  EXPECT_EQ(thread.busy_for(), absl::ZeroDuration());  // it only waits
+  thread.Start();
+  ASSERT_TRUE(Eventually([&] { return running.load(); }));
+  clock.Advance(absl::Seconds(7));
+  EXPECT_EQ(thread.busy_for(), absl::Seconds(7));
+  may_end = true;
+  EXPECT_TRUE(Eventually([&] { return thread.busy_for() == absl::ZeroDuration(); }));
 }
 
 }  // namespace

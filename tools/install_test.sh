@@ -5,13 +5,28 @@ set -euo pipefail
 prefix=$(mktemp -d)
 trap 'rm -rf "$prefix"' EXIT
 tools/install --prefix "$prefix/made" --from "$PWD"
+# The units start the programs that were installed with them, and nothing else.
+for daemon in master store; do
+  unit=$prefix/made/lib/systemd/system/cistern-$daemon.service
+  grep -qx "ExecStart=$prefix/made/bin/cistern-$daemon --config /etc/cistern/$daemon.toml" "$unit" \
+    || { echo "$unit starts something else:"; grep ExecStart "$unit"; exit 1; }
+done
+if command -v systemd-analyze >/dev/null; then
+  said=$(cd "$prefix/made/lib/systemd/system" && systemd-analyze verify --man=no ./*.service 2>&1) && [[ -z $said ]] \
+    || { echo "systemd says of the installed units: $said"; exit 1; }
+fi
 # A prefix may be moved.
 mv "$prefix/made" "$prefix/moved"
 cd "$prefix/moved"
 
 for file in bin/cistern-master bin/cistern-store bin/cisternctl include/cistern/client.h \
   include/cistern/cistern.h include/cistern/ids.h lib/libcistern.so lib/libcistern.so.1 \
-  lib/libcistern-cxx.so lib/cmake/cistern/cistern-config.cmake share/doc/cistern/LICENSE; do
+  lib/libcistern-cxx.so lib/cmake/cistern/cistern-config.cmake share/doc/cistern/LICENSE \
+  lib/systemd/system/cistern-master.service lib/systemd/system/cistern-store.service \
+  lib/sysusers.d/cistern.conf lib/tmpfiles.d/cistern.conf share/cistern/config/master.toml \
+  share/cistern/config/store.toml share/cistern/config/client.toml share/doc/cistern/README.md \
+  share/doc/cistern/CHANGELOG.md share/doc/cistern/deploy/README.md share/doc/cistern/docs/metrics.md \
+  share/doc/cistern/docs/formats/frame.md; do
   [[ -e $file ]] || { echo "not installed: $file"; exit 1; }
 done
 

@@ -5,6 +5,7 @@
 
 #include "base/crc32c.h"
 #include "base/status.h"
+#include "transport/stranger.h"
 
 namespace cistern::transport {
 namespace {
@@ -14,6 +15,12 @@ constexpr size_t kScratchBytes = 64 << 10;
 // A buffer grown beyond this for one long meta is given back when that is done. What it grows to
 // for a lookup of 8,000 keys is kept: growing it for each cost more than reading.
 constexpr size_t kKeptBytes = 128 << 10;
+
+bool BeginsAsAFrame(const uint8_t* in) {
+  uint32_t magic;
+  std::memcpy(&magic, in, sizeof(magic));
+  return magic == kFrameMagic;
+}
 
 // Where discarded bytes go: nobody reads them.
 uint8_t* Scratch() {
@@ -308,7 +315,12 @@ absl::Status FrameReader::PlaceMore(bool* progress) {
 }
 
 absl::Status FrameReader::ParseFrame(bool* progress) {
-  if (tail_ - head_ < kFrameHeaderBytes) return absl::OkStatus();
+  const size_t there = tail_ - head_;
+  // Who speaks otherwise may say little, and wait.
+  if (there >= kStrangerBytes && !BeginsAsAFrame(buffer_.data() + head_)) {
+    return absl::InvalidArgumentError(DescribeStranger(buffer_.data() + head_, there));
+  }
+  if (there < kFrameHeaderBytes) return absl::OkStatus();
   auto header = DecodeFrameHeader(buffer_.data() + head_, options_.max_meta_bytes,
                                   options_.max_payload_bytes);
   if (!header.ok()) return header.status();

@@ -1,7 +1,6 @@
 #include "transport/handshake.h"
 
 #include <openssl/crypto.h>
-#include <openssl/rand.h>
 
 #include <algorithm>
 #include <utility>
@@ -47,8 +46,7 @@ bool ProofsEqual(std::string_view a, std::string_view b) {
 
 std::string RandomNonce() {
   std::string nonce(kNonceBytes, '\0');
-  CISTERN_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()),
-                           static_cast<int>(nonce.size())) == 1);
+  RandomBytes(nonce.data(), nonce.size());
   return nonce;
 }
 

@@ -70,6 +70,17 @@ void FakeMaster::SetLookupAnswer(const KeyId& id, std::vector<int> stores) {
   answers_[std::string(id.view())] = std::move(stores);
 }
 
+void FakeMaster::HideFor(const KeyId& id, int lookups) {
+  MutexLock lock(mutex_);
+  hidden_[std::string(id.view())] = lookups;
+}
+
+bool FakeMaster::Hidden(const ChunkName& name) {
+  MutexLock lock(mutex_);
+  const auto found = hidden_.find(std::string(name.id.view()));
+  return found != hidden_.end() && found->second-- > 0;
+}
+
 std::set<std::string> FakeMaster::operation_ids() {
   MutexLock lock(mutex_);
   return operations_;
@@ -196,7 +207,7 @@ void FakeMaster::Lookup(ServerCall& call) {
       bool all = true;
       for (size_t s = 0; s < shards; ++s) {
         const size_t c = k * shards + s;
-        const std::vector<int> where = StoresOf(chunks[c]);
+        const std::vector<int> where = Hidden(chunks[c]) ? std::vector<int>() : StoresOf(chunks[c]);
         all = all && !where.empty();
         for (size_t r = 0; r < kReplicas; ++r) {
           stores.Set(r * chunks.size() + c,
@@ -257,7 +268,10 @@ void FakeMaster::Exists(ServerCall& call) {
     reply.set_present(std::string(BitmapBytes(chunks.size() / shards), '\0'));
     for (size_t k = 0; k < chunks.size() / shards; ++k) {
       bool all = true;
-      for (size_t s = 0; s < shards; ++s) all = all && !StoresOf(chunks[k * shards + s]).empty();
+      for (size_t s = 0; s < shards; ++s) {
+        const ChunkName& name = chunks[k * shards + s];
+        all = all && !Hidden(name) && !StoresOf(name).empty();
+      }
       if (all) BitmapSet(reply.mutable_present(), k);
     }
   }

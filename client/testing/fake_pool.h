@@ -35,6 +35,8 @@ class FakeMaster final : public transport::RequestHandler {
   void SetInProgress(const KeyId& id);
   // Says of the stores something else than the truth: these are where lookups say, in order.
   void SetLookupAnswer(const KeyId& id, std::vector<int> stores);
+  // The next `lookups` that ask for it (existence checks count) do not see it.
+  void HideFor(const KeyId& id, int lookups);
   // A new version of the store directory is handed out from now on.
   void BumpDirectory() { ++directory_version_; }
   // The next request that names a map is told that it is stale.
@@ -69,6 +71,7 @@ class FakeMaster final : public transport::RequestHandler {
   bool Stale(const Request& request, Reply* reply);
   // Where lookups say a chunk is.
   std::vector<int> StoresOf(const ChunkName& name);
+  bool Hidden(const ChunkName& name);
 
   std::vector<std::unique_ptr<FakeStore>>& stores_;
   std::unique_ptr<transport::WireServer> server_;
@@ -81,6 +84,7 @@ class FakeMaster final : public transport::RequestHandler {
   Mutex mutex_;
   std::set<std::string> in_progress_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::vector<int>> answers_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int> hidden_ ABSL_GUARDED_BY(mutex_);              // for so many lookups
   std::map<std::string, std::string> namespaces_ ABSL_GUARDED_BY(mutex_);  // name -> fingerprint
   std::set<std::string> operations_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<transport::ServerCall>> held_ ABSL_GUARDED_BY(mutex_);

@@ -9,7 +9,7 @@
 #include "client/client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tools/ctl/app.h"
+#include "tests/integration/run_ctl.h"
 #include "tools/pool/local_pool.h"
 
 namespace cistern {
@@ -18,12 +18,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-struct Ran {
-  int exit_code = -1;
-  std::string out;
-  std::string err;
-};
 
 class CtlTest : public testing::Test {
  protected:
@@ -45,21 +39,9 @@ class CtlTest : public testing::Test {
 
   // With the way to the pool in front.
   Ran Run(std::vector<std::string> words) {
-    words.insert(words.begin(), {"cisternctl", "--endpoints", pool_->master_endpoints_file(),
-                                 "--token-file", pool_->connection().token_file});
-    return RunBare(words);
-  }
-  static Ran RunBare(const std::vector<std::string>& words) {
-    std::vector<const char*> argv;
-    argv.reserve(words.size());
-    for (const std::string& word : words) argv.push_back(word.c_str());
-    std::ostringstream out;
-    std::ostringstream err;
-    Ran ran;
-    ran.exit_code = ctl::RunApp(static_cast<int>(argv.size()), argv.data(), out, err);
-    ran.out = out.str();
-    ran.err = err.str();
-    return ran;
+    words.insert(words.begin(), {"--endpoints", pool_->master_endpoints_file(), "--token-file",
+                                 pool_->connection().token_file});
+    return RunCtl(words);
   }
   std::string WriteFile(size_t bytes) {
     std::string content;
@@ -107,6 +89,13 @@ TEST_F(CtlTest, StatsAreTablesOrJson) {
   const auto stats = nlohmann::json::parse(json.out);
   EXPECT_GE(stats["pool"]["chunk_count"].get<uint64_t>(), 1u);
   EXPECT_EQ(stats["stores"].size(), 2u);
+  // Of what was not asked for there is nothing.
+  const auto stores = nlohmann::json::parse(Run({"-o", "json", "stores"}).out);
+  EXPECT_EQ(stores.size(), 1u) << stores;
+  EXPECT_EQ(stores["stores"].size(), 2u);
+  const auto namespaces = nlohmann::json::parse(Run({"-o", "json", "namespaces"}).out);
+  EXPECT_EQ(namespaces.size(), 1u) << namespaces;
+  EXPECT_GE(namespaces["namespaces"].size(), 1u);
   const auto segments = nlohmann::json::parse(Run({"segments", "-o", "json"}).out);
   EXPECT_EQ(segments["segments"].size(), 2u);
   EXPECT_EQ(segments["segments"][0]["bytes"], 16 << 20);
@@ -218,14 +207,13 @@ TEST_F(CtlTest, ExitCodesTellWhatWentWrong) {
   EXPECT_EQ(Run({"chunks", "stat", "zz"}).exit_code, 2);
   WriteFile(100);
   EXPECT_EQ(Run({"put", "too-small", path_}).exit_code, 2);
-  const Ran nobody = RunBare({"cisternctl", "--master", "127.0.0.1:1", "stats"});
+  const Ran nobody = RunCtl({"--master", "127.0.0.1:1", "stats"});
   EXPECT_EQ(nobody.exit_code, 3);
   EXPECT_THAT(nobody.err, HasSubstr("127.0.0.1:1"));
-  const Ran denied =
-      RunBare({"cisternctl", "--endpoints", pool_->master_endpoints_file(), "stats"});
+  const Ran denied = RunCtl({"--endpoints", pool_->master_endpoints_file(), "stats"});
   EXPECT_EQ(denied.exit_code, 4) << denied.err;
   for (const char* flag : {"--token-file", "--endpoints"}) {
-    const Ran nofile = RunBare({"cisternctl", flag, "/nonexistent", "stats"});
+    const Ran nofile = RunCtl({flag, "/nonexistent", "stats"});
     EXPECT_EQ(nofile.exit_code, 2) << nofile.err;
     EXPECT_THAT(nofile.err, HasSubstr("/nonexistent"));
   }

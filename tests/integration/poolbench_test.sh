@@ -7,6 +7,15 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "FAILED: $*"; cat "$work"/out* || true; exit 1; }
 
+echo "== a place for the results that is none is found before the work"
+for path in "$work/none/json" "$work"; do
+  code=0
+  "$bench" --json "$path" > "$work/out" 2>&1 || code=$?
+  [[ $code == 2 ]] || fail "exit code $code for --json $path"
+  grep -q "cannot write $path" "$work/out" || fail "it does not say what is wrong with $path"
+  ! grep -q " \.\.\.$" "$work/out" || fail "it began to measure"
+done
+
 echo "== the usual cases"
 "$bench" --baseline --rounds 2 --seconds 0.05 --working-set 16MiB --json "$work/json" \
   > "$work/out" 2> "$work/out.err" || fail "exit code $?"

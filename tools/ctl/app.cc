@@ -23,7 +23,8 @@ Examples:
   cisternctl chunks rm --namespace llama-70b --all
 
 Exit codes: 0 done; 1 not found, refused or failed; 2 wrong arguments or files;
-3 no master or store answered in time; 4 the pool token is wrong or missing.)";
+3 no master or store answered in time, or the only store that has the chunk is
+away; 4 the pool token is wrong or missing.)";
 
 }  // namespace
 

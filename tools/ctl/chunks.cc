@@ -7,6 +7,7 @@
 #include "tools/ctl/command_line.h"
 #include "tools/ctl/commands.h"
 #include "tools/ctl/matching_chunks.h"
+#include "tools/ctl/outcome.h"
 #include "tools/ctl/render.h"
 #include "tools/ctl/table.h"
 
@@ -83,7 +84,7 @@ absl::Status Stat(const Context& context, const Flags& flags) {
   CISTERN_ASSIGN_OR_RETURN(auto admin, context.Admin());
   CISTERN_ASSIGN_OR_RETURN(const admin::StatChunkReply reply, admin->StatChunk(request));
   context.Print(reply.chunk(), RenderChunk(reply.chunk()));
-  return absl::OkStatus();
+  return CheckServed(reply.chunk());
 }
 
 absl::Status Remove(const Context& context, const Flags& flags) {
@@ -121,14 +122,16 @@ absl::Status Remove(const Context& context, const Flags& flags) {
   }
   if (reply.pending() > 0) {
     absl::StrAppend(&text, Count(reply.pending()),
-                    " asked for, not yet reported by their stores\n");
+                    " not reported gone by their stores: still there where a store is away\n");
   }
   if (reply.unreachable() > 0) {
     absl::StrAppend(&text, Count(reply.unreachable()),
                     " in stores that are away: still there; repeat when they are back\n");
   }
   context.Print(reply, text);
-  if (reply.unreachable() > 0) return absl::UnavailableError("some chunks could not be reached");
+  if (reply.unreachable() > 0 || reply.pending() > 0) {
+    return absl::UnavailableError("some chunks may be there still");
+  }
   if (named && reply.not_found() > 0) return absl::NotFoundError("some chunks are not there");
   if (reply.refused() > 0) return absl::FailedPreconditionError("some chunks were not removed");
   return absl::OkStatus();

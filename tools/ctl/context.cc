@@ -76,8 +76,9 @@ absl::StatusOr<std::unique_ptr<Client>> Context::Data() const {
   return Client::Connect(options);
 }
 
-void Context::Print(const google::protobuf::Message& message, const std::string& text) const {
-  out << (json() ? ToJson(message) + "\n" : text);
+void Context::Print(const google::protobuf::Message& message, const std::string& text,
+                    const std::string& only) const {
+  out << (json() ? ToJson(message, /*compact=*/false, only) + "\n" : text);
 }
 
 std::string Context::WrongPort(const absl::Status& status) const {

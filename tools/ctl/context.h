@@ -47,8 +47,10 @@ struct Context {
       absl::Duration patience = absl::ZeroDuration()) const;
   // The client library, over the data port.
   absl::StatusOr<std::unique_ptr<Client>> Data() const;
-  // `message` as JSON, or `text` for people, as was asked for.
-  void Print(const google::protobuf::Message& message, const std::string& text) const;
+  // `message` as JSON (of its fields `only` this one, if named), or `text` for people, as was asked
+  // for.
+  void Print(const google::protobuf::Message& message, const std::string& text,
+             const std::string& only = "") const;
   // Runs a subcommand; an error goes to `err` and sets the exit code.
   void Run(const std::function<absl::Status()>& command);
 

@@ -4,11 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "base/string_view.h"
 #include "client/client.h"
 #include "tools/ctl/command_line.h"
 #include "tools/ctl/commands.h"
 #include "tools/ctl/one_namespace.h"
+#include "tools/ctl/outcome.h"
 #include "tools/ctl/table.h"
 
 namespace cistern::ctl {
@@ -57,12 +57,10 @@ absl::Status Get(const Context& context, const Flags& flags) {
     CISTERN_ASSIGN_OR_RETURN(got, GetInto(*client, *ns, id, flags.shard, got.result.length));
   }
   if (got.result.code == ChunkCode::kNotFound) {
-    return absl::NotFoundError(absl::StrCat("no chunk '", flags.key, "' in ", flags.ns));
+    return ExplainMiss(context, flags.ns, id, flags.shard,
+                       absl::StrCat("chunk '", Printable(flags.key), "' in ", Printable(flags.ns)));
   }
-  if (got.result.code != ChunkCode::kOk) {
-    return absl::UnknownError(absl::StrCat(
-        "get ended with ", AbslView(ChunkCodeName(got.result.code)), ": ", got.message));
-  }
+  if (got.result.code != ChunkCode::kOk) return OutcomeOf("get", got.result.code, got.message);
   if (flags.file == "-") {
     context.out.write(static_cast<const char*>(got.buffer.data()),
                       static_cast<std::streamsize>(got.result.length));
@@ -91,8 +89,8 @@ absl::Status Get(const Context& context, const Flags& flags) {
 
 void AddGet(const Command& app, Context& context) {
   auto flags = std::make_shared<Flags>();
-  const Command sub =
-      app.AddCommand("get", "Write a chunk to a file; exit code 1 when it is a miss");
+  const Command sub = app.AddCommand(
+      "get", "Write a chunk to a file; exit code 1 when it is a miss, 3 when its store is away");
   sub.AddOption("key", flags->key, "the chunk's key").Required();
   sub.AddOption("file", flags->file, "where to write it; - is standard output").Required();
   sub.AddOption("-n,--namespace", flags->ns, "").ShowDefault();

@@ -12,10 +12,8 @@ namespace {
 
 absl::Status List(const Context& context) {
   CISTERN_ASSIGN_OR_RETURN(auto admin, context.Admin());
-  CISTERN_ASSIGN_OR_RETURN(admin::StatsReply reply, admin->Stats());
-  reply.clear_pool();
-  reply.clear_stores();
-  context.Print(reply, RenderNamespaces(reply));
+  CISTERN_ASSIGN_OR_RETURN(const admin::StatsReply reply, admin->Stats());
+  context.Print(reply, RenderNamespaces(reply), "namespaces");
   return absl::OkStatus();
 }
 

@@ -70,6 +70,8 @@ Json MessageToJson(const Message& message) {
   const google::protobuf::Descriptor& type = *message.GetDescriptor();
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor& field = *type.field(i);
+    // A message that is not there says nothing; one full of zeros would.
+    if (field.has_presence() && !message.GetReflection()->HasField(message, &field)) continue;
     Json& value = out[field.name()];
     if (field.is_map()) {
       value = MapToJson(message, field);
@@ -87,10 +89,11 @@ Json MessageToJson(const Message& message) {
 
 }  // namespace
 
-std::string ToJson(const Message& message, bool compact) {
+std::string ToJson(const Message& message, bool compact, const std::string& only) {
+  Json json = MessageToJson(message);
+  if (!only.empty()) json = Json{{only, json[only]}};
   // Names come from callers: bytes that are no UTF-8 are replaced, not refused.
-  return MessageToJson(message).dump(compact ? -1 : 2, ' ', /*ensure_ascii=*/false,
-                                     Json::error_handler_t::replace);
+  return json.dump(compact ? -1 : 2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
 }  // namespace cistern::ctl

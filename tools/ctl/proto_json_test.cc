@@ -26,6 +26,14 @@ TEST(ProtoJsonTest, NumbersAreNumbersMapsAreSortedAndAbsentFieldsAreThere) {
             std::string::npos);
 }
 
+TEST(ProtoJsonTest, MessageThatIsNotSetIsLeftOut) {
+  admin::StatsReply stats;
+  EXPECT_EQ(ToJson(stats, true), R"({"stores":[],"namespaces":[]})");
+  EXPECT_EQ(ToJson(stats, true, "stores"), R"({"stores":[]})");
+  stats.mutable_pool();
+  EXPECT_NE(ToJson(stats, true).find(R"("pool":{)"), std::string::npos);
+}
+
 TEST(ProtoJsonTest, BytesAreHexAndTextIsEscaped) {
   admin::StatChunkRequest request;
   request.set_namespace_name("a\"\n");

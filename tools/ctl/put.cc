@@ -4,11 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "base/string_view.h"
 #include "client/client.h"
 #include "tools/ctl/command_line.h"
 #include "tools/ctl/commands.h"
 #include "tools/ctl/one_namespace.h"
+#include "tools/ctl/outcome.h"
 #include "tools/ctl/table.h"
 
 namespace cistern::ctl {
@@ -62,8 +62,7 @@ absl::Status Put(const Context& context, const Flags& flags) {
   CISTERN_RETURN_IF_ERROR(result.status);
   const ChunkCode code = result.items[0].code;
   if (code != ChunkCode::kOk && code != ChunkCode::kPresent) {
-    return absl::UnknownError(
-        absl::StrCat("put ended with ", AbslView(ChunkCodeName(code)), ": ", result.message));
+    return OutcomeOf("put", code, result.message);
   }
   if (context.json()) {
     nlohmann::ordered_json out;

@@ -10,10 +10,8 @@ namespace {
 
 absl::Status Stores(const Context& context) {
   CISTERN_ASSIGN_OR_RETURN(auto admin, context.Admin());
-  CISTERN_ASSIGN_OR_RETURN(admin::StatsReply reply, admin->Stats());
-  reply.clear_pool();
-  reply.clear_namespaces();
-  context.Print(reply, RenderStores(reply));
+  CISTERN_ASSIGN_OR_RETURN(const admin::StatsReply reply, admin->Stats());
+  context.Print(reply, RenderStores(reply), "stores");
   return absl::OkStatus();
 }
 

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "base/string_view.h"
 #include "tools/ctl/table.h"
+#include "tools/output_path.h"
 
 namespace cistern::poolbench {
 namespace {
@@ -336,6 +337,12 @@ ParsedOptions ParseOptions(int argc, const char* const* argv) {
   AddScenarioOptions(app, options);
   try {
     app.parse(argc, argv);
+    // Found now, not when what took minutes is to be written.
+    const absl::Status writable =
+        options.json.empty() ? absl::OkStatus() : CheckOutputPath(options.json);
+    if (!writable.ok()) {
+      throw CLI::ValidationError("--json", std::string(StdView(writable.message())));
+    }
     options.cases = ChooseCases(operation, texts, flags);
     for (const Case& one : options.cases) {
       const absl::Status good = CheckCase(one, options);

@@ -1,11 +1,9 @@
 #include "tools/replay/demo_options.h"
 
 #include <sys/statvfs.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 
@@ -14,6 +12,7 @@
 #include "base/config.h"
 #include "base/ids.h"
 #include "base/string_view.h"
+#include "tools/output_path.h"
 
 namespace cistern::replay {
 namespace {
@@ -49,15 +48,8 @@ CLI::Validator AtLeastOne() {
 // Found now, not when the results of a long run are to be written.
 void CheckJsonPath(const std::string& path) {
   if (path.empty()) return;
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    throw CLI::ValidationError("--json", path + " is a folder");
-  }
-  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
-  const std::string folder = parent.empty() ? "." : parent.string();
-  if (access(folder.c_str(), W_OK | X_OK) != 0) {
-    throw CLI::ValidationError("--json", "cannot write into the folder " + folder);
-  }
+  const absl::Status good = CheckOutputPath(path);
+  if (!good.ok()) throw CLI::ValidationError("--json", std::string(StdView(good.message())));
 }
 
 void AddFlags(CLI::App& app, DemoOptions& options) {

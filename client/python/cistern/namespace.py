@@ -195,8 +195,8 @@ class Namespace:
             affinity: int = 0, deadline: Optional[float] = None,
             background: bool = False) -> BatchResult:
         """Puts a chunk for each key: `sources` say where its bytes are (registered memory; see
-        cistern.memory and Unit). Lookups see it some milliseconds later; `wait_visible` waits for that.
-        `expiry`: seconds since 1970."""
+        cistern.memory and Unit). Other clients' lookups see it some milliseconds later; `wait_visible`
+        waits for that. `expiry`: seconds since 1970."""
         items = put_items(self.keys(keys), sources, shard, self.keep_keys)
         options = _put_options(replace, wait_visible, part_bytes, expiry, affinity, deadline, background)
         raw = bytearray(items.count * RESULT.size)

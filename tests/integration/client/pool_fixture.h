@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/eventually.h"
 #include "base/test_util.h"
 #include "client/client.h"
 #include "tools/ctl/admin_client.h"
@@ -121,16 +122,6 @@ class PoolFixture : public ::testing::Test {
     auto stats = (*admin)->Stats();
     EXPECT_OK(stats);
     return *stats;
-  }
-  // Asks until `done`, for at most 30 s.
-  template <typename Done>
-  static bool Eventually(Done done) {
-    const MonoTime until = Clock::Real().Mono() + absl::Seconds(30);
-    while (!done()) {
-      if (Clock::Real().Mono() >= until) return false;
-      Clock::Real().SleepFor(absl::Milliseconds(5));
-    }
-    return true;
   }
 
   pool::LocalPoolOptions pool_options_;
