@@ -84,12 +84,14 @@ CISTERN_AVX2 void Blocks(uint64_t* accumulators, uint8_t* to, const uint8_t* fro
     for (int i = 0; i < kStripes; ++i) {
       const __m256i x = Load(from);
       const __m256i y = Load(from + 32);
-      Put<kStore>(to, x);
-      Put<kStore>(to + 32, y);
+      if constexpr (kStore != Store::kNone) {
+        Put<kStore>(to, x);
+        Put<kStore>(to + 32, y);
+        to += 64;
+      }
       a = Accumulate(a, x, kSecret + 8 * i);
       b = Accumulate(b, y, kSecret + 8 * i + 32);
       from += 64;
-      if constexpr (kStore != Store::kNone) to += 64;
     }
     a = Scramble(a, kSecret + kScrambleAt);
     b = Scramble(b, kSecret + kScrambleAt + 32);
@@ -149,6 +151,7 @@ void CopyDigest::Feed(uint8_t* to, const uint8_t* from, size_t bytes) {
     from += n;
     bytes -= n;
   };
+  if (bytes == 0) return;
   total_ += bytes;
   if (pending_bytes_ > 0 || bytes <= kBlockBytes) {
     keep(std::min(bytes, kBlockBytes - pending_bytes_));
