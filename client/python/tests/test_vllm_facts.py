@@ -23,15 +23,14 @@ def engine(folder, **changed):
     """vllm_config and kv_cache_config."""
     values = {"dtype": "bfloat16", "cache_dtype": "auto", "block": 16, "tp": 1, "pp": 1, "dcp": 1,
               "hash": "sha256", "role": "kv_both", "spec": FullAttentionSpec, "groups": 1,
-              "prefix": True, "speculative": None, "config": {"hidden_size": 8}, **changed}
+              "speculative": None, "config": {"hidden_size": 8}, **changed}
     spec = values["spec"](block_size=values["block"], num_kv_heads=2, head_size=64)
     return (SimpleNamespace(
         model_config=SimpleNamespace(
             model=str(folder), revision=None, dtype=values["dtype"], quantization=None,
             hf_config=SimpleNamespace(to_dict=lambda: values["config"])),
         cache_config=SimpleNamespace(cache_dtype=values["cache_dtype"],
-                                     prefix_caching_hash_algo=values["hash"],
-                                     enable_prefix_caching=values["prefix"]),
+                                     prefix_caching_hash_algo=values["hash"]),
         parallel_config=SimpleNamespace(tensor_parallel_size=values["tp"],
                                         pipeline_parallel_size=values["pp"],
                                         decode_context_parallel_size=values["dcp"]),
@@ -88,7 +87,7 @@ def test_drafted_tokens_are_not_trusted(tmp_path):
 
 @pytest.mark.parametrize("changed, words", [
     ({"groups": 2}, "2 groups"), ({"spec": SlidingWindowSpec}, "SlidingWindowSpec"),
-    ({"prefix": False}, "prefix caching is off"), ({"dcp": 2}, "decode_context_parallel_size")])
+    ({"dcp": 2}, "decode_context_parallel_size")])
 def test_engines_that_cannot_share_say_why(tmp_path, changed, words):
     assert words in facts.cannot_share(*engine(tmp_path, **changed))
     assert facts.cannot_share(*engine(tmp_path)) is None

@@ -75,7 +75,7 @@ class Engine:
         if pool and wait:
             assert self.scheduler._link.wait(20) is not None
         self.free = list(range(1, BLOCKS))
-        self.poison = set()  # blocks whose bytes came out wrong
+        self.heard = {}
 
     def close(self):
         for side in [*self.workers, self.scheduler]:
@@ -126,18 +126,23 @@ class Engine:
                 self.compute(request, request.blocks[index], index)
             request.num_computed_tokens = before + count
         said = SimpleNamespace(sent=set(), received=set(), bad=set(), report=None)
-        received = []
         for worker in self.workers:
             worker.finish_forward()
-            sent, got = worker.poll()
-            received.append(got)
-            said.sent |= sent
+            sent, received = worker.poll()
+            said.sent |= self.from_all("sent", sent)
+            said.received |= self.from_all("received", received)
             said.bad |= worker.take_bad_blocks()
             report = worker.report()
             said.report = report if said.report is None else said.report.merge(report)
-        said.received = set.union(*received)
-        self.scheduler.ended(said.report, said.bad, said.received, set())
+        assert not (self.sync and said.received)  # the engine would not have it
+        self.scheduler.ended(said.report, said.bad, said.received, set(), said.sent)
         return said
+
+    def from_all(self, what, request_ids):
+        """Those of which the last worker has spoken now."""
+        for one in request_ids:
+            self.heard[what, one] = self.heard.get((what, one), 0) + 1
+        return {one for one in request_ids if self.heard[what, one] % len(self.workers) == 0}
 
     def ask(self, request, have=0):
         """As the engine does, again and again until there is an answer."""
@@ -175,6 +180,7 @@ class Engine:
     def finish(self, request):
         """The request ends; answers whether its blocks were kept, and waits until they are not."""
         kept = self.scheduler.finished(request, request.blocks)
+        assert self.scheduler.frees_blocks_soon or not kept
         end = time.monotonic() + 20
         while kept and time.monotonic() < end:
             if request.request_id in self.step(finished={request.request_id}).sent:

@@ -24,6 +24,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
     KVConnectorPromMetrics,
     KVConnectorStats,
 )
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from cistern.client import log_to
 from cistern.errors import CisternError
@@ -85,7 +86,7 @@ class CisternStats(KVConnectorStats):
     """Sums of cistern.vllm.stats.COUNTERS."""
 
     def reset(self) -> None:
-        self.data = {}
+        self.data.clear()
 
     def aggregate(self, other: KVConnectorStats) -> KVConnectorStats:
         return CisternStats(total([self.data, other.data]))
@@ -200,7 +201,24 @@ class CisternConnector(KVConnectorBase_V1, SupportsHMA):
         self._scheduler.ended(
             meta.report if isinstance(meta, CisternWorkerMetadata) else None,
             connector_output.invalid_block_ids or set(), set(connector_output.finished_recving or ()),
-            set(getattr(connector_output, "failed_recving", None) or ()))
+            set(connector_output.failed_recving or ()), set(connector_output.finished_sending or ()))
+
+    @_guarded(lambda: False)
+    def has_pending_block_frees(self) -> bool:
+        assert self._scheduler is not None
+        return self._scheduler.frees_blocks_soon
+
+    @_guarded(dict)
+    def get_external_cache_hit_sources(self, request: Any,
+                                       num_external_tokens: int) -> dict[CacheHitSource, int]:
+        assert self._scheduler is not None
+        if not num_external_tokens:
+            return {}
+        # The pool holds chunks in DRAM; whose, a lookup does not tell. All stores that the workers
+        # have reached being on this host, it is this one's.
+        source = (CacheHitSource.HOST if self._scheduler.on_this_host
+                  else CacheHitSource.EXTERNAL_UNSPECIFIED)
+        return {source: num_external_tokens}
 
     @_guarded(lambda: (False, None))
     def request_finished_all_groups(

@@ -28,8 +28,6 @@ def cannot_share(vllm_config: Any, kv_cache_config: Any) -> str | None:
     spec = type(groups[0].kv_cache_spec).__name__
     if spec not in _WHOLE:
         return f"the model's KV cache is of a kind that is not shared so far ({spec})"
-    if not vllm_config.cache_config.enable_prefix_caching:
-        return "prefix caching is off: blocks have no names without it"
     for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
         if _number(vllm_config.parallel_config, name) > 1:
             return f"{name} is more than 1, which is not shared so far"

@@ -105,7 +105,8 @@ def _pieces_of(name: str, tensor: Any, block_count: int) -> Pieces:
     others = [(strides[i], shape[i]) for i in range(len(shape)) if i != at and shape[i] > 1]
     if finer > 1:
         others.append((strides[at], finer))
-    run, outer = 1, []
+    run = 1
+    outer: list[tuple[int, int]] = []
     for stride, size in sorted(others):
         if not outer and stride == run:
             run *= size

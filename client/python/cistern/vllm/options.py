@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -79,9 +80,9 @@ def _checked(name: str, value: Any, default: Any) -> Any:
 
 def load_toml(path: str) -> dict[str, Any]:
     try:
-        import tomllib as toml
+        toml = importlib.import_module("tomllib")
     except ImportError:  # Python 3.10
-        import tomli as toml  # type: ignore[no-redef,import-not-found,unused-ignore]
+        toml = importlib.import_module("tomli")
     try:
         with open(path, "rb") as file:
             return dict(toml.load(file))

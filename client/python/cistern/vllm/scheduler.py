@@ -85,6 +85,7 @@ class SchedulerSide:
         self._loads: list[Load] = []
         self._load_steps: dict[str, int] = {}
         self._finishing: dict[str, tuple[RequestState, list[bytes], list[int]]] = {}
+        self._kept: set[str] = set()  # ended, and their blocks are not free yet
         self._step = 0
 
     def set_layouts(self, layouts: Sequence[WorkerLayout]) -> None:
@@ -172,11 +173,18 @@ class SchedulerSide:
         self._forget(request_id, drop_state=not keep)
         if keep:
             self._finishing[request_id] = (state, keys, list(block_ids))
+            self._kept.add(request_id)
         return keep
 
+    @property
+    def frees_blocks_soon(self) -> bool:
+        """Blocks of requests that ended wait for their saves only: worth waiting for."""
+        return bool(self._kept)
+
     def ended(self, report: Optional[StepReport], bad_blocks: set[int], received: set[str],
-              failed: set[str]) -> None:
+              failed: set[str], sent: set[str]) -> None:
         """What the workers said of a step."""
+        self._kept -= sent
         bad = set(bad_blocks)
         for request_id in failed:
             state = self.planner.state(request_id)

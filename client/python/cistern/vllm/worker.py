@@ -129,8 +129,9 @@ class WorkerSide:
         self._saving.clear()
 
     def poll(self) -> tuple[set[str], set[str]]:
-        """(requests of which all saves are done and that are closed, requests that are loaded). Not
-        cheap only where the step has nothing else to do."""
+        """(requests of which all saves are done and that are closed, requests that were loaded between
+        steps). Not cheap only where the step has nothing else to do."""
+        self.finish_forward()  # with drafted tokens the engine asks for results first
         if self._loading and self._work.idle:
             _is_done(self._loading[0].op, _IDLE_WAIT)
         still: list[_Loading] = []
@@ -149,7 +150,8 @@ class WorkerSide:
         sent = {one for one in self._closing if one not in self._saving}
         self._closing -= sent
         received, self._received = self._received, set()
-        return sent, received
+        # Of what a step itself has waited for the engine must hear of bad blocks only.
+        return sent, set() if self._sync else received
 
     def take_bad_blocks(self) -> set[int]:
         """Blocks that were to be loaded and were not."""
