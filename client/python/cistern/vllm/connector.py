@@ -104,10 +104,12 @@ class CisternPromMetrics(KVConnectorPromMetrics):
     def __init__(self, vllm_config: Any, metric_types: Any, labelnames: list[str],
                  per_engine_labelvalues: dict[int, list[object]]) -> None:
         super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
-        self._counters = {
-            name: self.make_per_engine(self._counter_cls(
-                name=f"vllm:cistern_{name}", documentation=f"Cistern: {text}.", labelnames=labelnames))
-            for name, text in COUNTERS.items()}
+        self._counters: dict[str, dict[int, Any]] = {}
+        for name, text in COUNTERS.items():
+            counter = self._counter_cls(name=f"vllm:cistern_{name}", documentation=f"Cistern: {text}.",
+                                        labelnames=labelnames)
+            self._counters[name] = {engine: counter.labels(*values)
+                                    for engine, values in per_engine_labelvalues.items()}
 
     def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
         for name, value in transfer_stats_data.items():
@@ -308,8 +310,13 @@ class CisternConnector(KVConnectorBase_V1, SupportsHMA):
 
     @classmethod
     def build_prom_metrics(cls, vllm_config: Any, metric_types: Any, labelnames: list[str],
-                           per_engine_labelvalues: dict[int, list[object]]) -> KVConnectorPromMetrics:
-        return CisternPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+                           per_engine_labelvalues: dict[int, list[object]],
+                           ) -> Optional[KVConnectorPromMetrics]:
+        try:
+            return CisternPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+        except Exception:  # an engine that counts otherwise still runs
+            logger.exception("Cistern: its counters are not shown")
+            return None
 
     @_guarded(lambda: None)
     def shutdown(self) -> None:

@@ -139,11 +139,6 @@ class Planner:
     def distrust(self) -> None:
         """A load failed in a step: what that one, and those already under way, computed counts for
         nobody. The engine computes anew what was behind the load; the next steps say how far."""
-        for notes in self._notes.values():
-            for request_id in notes:
-                state = self._states.get(request_id)
-                if state is not None:
-                    state.epoch += 1
         self._notes.clear()
 
     def preempted(self, request_id: str) -> None:
