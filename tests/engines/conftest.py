@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -121,29 +120,26 @@ def models() -> Path:
     return where
 
 
-@pytest.fixture
-def pool() -> Iterator[dev.DevPool]:
-    with dev.running(256 << 20) as running:
-        yield running
+def make_engine(model: Path, pool: dev.DevPool | None, folder: Path, *, policy: str = "recompute",
+                role: str = "kv_both", llm: dict[str, Any] | None = None, own_core: bool = False,
+                **extra: Any) -> Engine:
+    """An engine with the connector, or, without a pool, one as it is."""
+    connector = None
+    if pool is not None:
+        connector = {
+            "kv_connector": "CisternConnector", "kv_connector_module_path": "cistern.vllm",
+            "kv_role": role, "kv_load_failure_policy": policy,
+            "kv_connector_extra_config": {
+                "master_address": pool.master, "pool_token_file": pool.token_file, **extra}}
+    options: dict[str, Any] = {"max_model_len": 4096, "max_num_batched_tokens": 512, "dtype": "float32",
+                               **(llm or {})}
+    return Engine(model, connector, log=folder / "engine.log", own_core=own_core, **options)
 
 
 @pytest.fixture
 def start(models: Path, tmp_path: Path) -> Any:
-    """start(model, pool or None, kv_role=..., ...): an engine of ours, or one without a pool."""
-    def make(model: str, pool: dev.DevPool | None, *, policy: str = "recompute", role: str = "kv_both",
-             llm: dict[str, Any] | None = None, own_core: bool = False, **extra: Any) -> Engine:
-        connector = None
-        if pool is not None:
-            connector = {
-                "kv_connector": "CisternConnector", "kv_connector_module_path": "cistern.vllm",
-                "kv_role": role, "kv_load_failure_policy": policy,
-                "kv_connector_extra_config": {
-                    "master_address": pool.master, "pool_token_file": pool.token_file, **extra}}
-        options: dict[str, Any] = {"max_model_len": 4096, "max_num_batched_tokens": 512,
-                                   "dtype": "float32", **(llm or {})}
-        return Engine(models / model, connector, log=tmp_path / "engine.log", own_core=own_core,
-                      **options)
-    return make
+    """start(model, pool or None, ...): see make_engine."""
+    return lambda model, pool, **more: make_engine(models / model, pool, tmp_path, **more)
 
 
 def stats(pool: dev.DevPool) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -251,6 +252,13 @@ def test_caches_that_cannot_be_cut(shape, strides, words):
         layout.read_caches({"l": Tensor(shape, strides, 0)}, 8)
     with pytest.raises(layout.LayoutError, match="no KV cache"):
         layout.read_caches({}, 8)
+
+
+def test_a_devices_memory_is_never_taken_for_the_hosts():
+    cache = Tensor((8, 4, 6), (24, 6, 1), 0)
+    cache.device = SimpleNamespace(type="cuda")
+    with pytest.raises(layout.LayoutError, match="memory of a device .cuda."):
+        layout.read_caches({"l": cache}, 8)
 
 
 @pytest.mark.parametrize("tokens, part", [(1, 4096), (4096, 32768), (1 << 22, 1 << 20)])

@@ -94,6 +94,9 @@ def natural_order(name: str) -> list[Any]:
 
 
 def _pieces_of(name: str, tensor: Any, block_count: int) -> Pieces:
+    device = getattr(getattr(tensor, "device", None), "type", "cpu")
+    if device != "cpu":
+        raise LayoutError(f"{name}: it is in the memory of a device ({device}), which no wire serves yet")
     shape, strides, item = list(tensor.shape), list(tensor.stride()), tensor.element_size()
     # A kernel may cut blocks finer than the engine counts them: then a dimension is a multiple.
     at = next((i for i, size in enumerate(shape) if size == block_count),
