@@ -211,8 +211,10 @@ def test_the_policy_that_fails_requests(start, pool, expected, mode):
     number = 17 if mode == "async" else 37
     with start("tiny", pool, policy="fail", offload_mode=mode) as engine:
         segment.harm(store_prompt(engine, pool, number)[2])
+        before = stored(pool)
         found = engine.again(prompt(number), max_tokens=TOKENS)
         assert found["finish"] == ["error"] and found["tokens"] == [[]]
+        assert eventually(lambda: stored(pool) == before - 1)  # the bad one is dropped
         # The next one finds what is good of it, and is answered rightly.
         assert engine.again(prompt(number), max_tokens=TOKENS)["tokens"] == [expected[number]]
 
