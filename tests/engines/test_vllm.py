@@ -25,7 +25,7 @@ PROMPT_TOKENS = 1000
 BLOCKS = PROMPT_TOKENS // BLOCK  # full ones: 7
 HIT = BLOCKS * BLOCK
 TOKENS = 8  # generated
-PROMPTS = 40
+PROMPTS = 24
 
 
 def prompt(number: int) -> list[int]:
@@ -68,7 +68,7 @@ def shared(request: pytest.FixtureRequest, models: Path, pool: dev.DevPool,
     mode = request.param
     with make_engine(models / "tiny", pool, tmp_path_factory.mktemp(mode), offload_mode=mode,
                      load_deadline=3.0, save_deadline=3.0) as engine:
-        yield Shared(engine, mode, 1 if mode == "async" else PROMPTS // 2)
+        yield Shared(engine, mode, 1 if mode == "async" else 12)
 
 
 def counted_hits(engine: Engine) -> tuple[float, float]:
@@ -208,7 +208,7 @@ def test_a_store_that_stands_still_dies_and_comes_back(shared, pool, expected):
 
 @pytest.mark.parametrize("mode", ["async", "sync"])
 def test_the_policy_that_fails_requests(start, pool, expected, mode):
-    number = 17 if mode == "async" else 37
+    number = PROMPTS - 2 if mode == "async" else PROMPTS - 1
     with start("tiny", pool, policy="fail", offload_mode=mode) as engine:
         segment.harm(store_prompt(engine, pool, number)[2])
         before = stored(pool)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the time to the first token: computed, loaded from the pool, and kept by the engine itself.
 
-    tools/engines_check --run tests/engines/ttft.py -- [--model smollm2] [--tokens 1024,4096] [--rounds 5]
+    tools/engines_check --run tests/engines/ttft.py -- [--model smollm2] [--tokens 1000,4000] [--rounds 5]
                                                       [--out FILE]
 
 Each round takes a prompt of its own: with the pool it is computed and saved ("miss"), loaded after the
@@ -52,9 +52,9 @@ def measure(engine: Engine, pool: dev.DevPool | None, lengths: list[int], rounds
             if pool:
                 assert eventually(lambda: stored(pool) >= before + tokens // BLOCK)
                 assert engine.ask("reset")["reset"]
-                found_cached = engine.generate(prompt, max_tokens=2)
-                assert found_cached["cached"] == [tokens // BLOCK * BLOCK if tokens % BLOCK else tokens - 1]
-                rows.setdefault("pool", []).append(found_cached["ttft"][0])
+                loaded = engine.generate(prompt, max_tokens=2)
+                assert loaded["cached"][0] >= tokens // BLOCK * BLOCK - 1
+                rows.setdefault("pool", []).append(float(loaded["ttft"][0]))
             rows.setdefault("local", []).append(first_token(engine, prompt))
             assert engine.ask("reset")["reset"]
         found[tokens] = rows
@@ -109,7 +109,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--tokens", default="1024,4096")
+    parser.add_argument("--tokens", default="1000,4000")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--mode", default="async", choices=("async", "sync"))
     parser.add_argument("--wires", default="shm,tcp")
