@@ -210,11 +210,18 @@ def running(pool_bytes: int | None = None, stores: int = 1) -> Iterator[DevPool]
 
 
 def _words(pool: DevPool, total: int, stores: int) -> str:
-    """What is printed: how to reach the pool. An engine gets a paragraph when it has a connector."""
+    """What is printed: how to reach the pool. Each engine that has a connector gets a paragraph."""
+    vllm = json.dumps({
+        "kv_connector": "CisternConnector", "kv_connector_module_path": "cistern.vllm",
+        "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": {"master_address": pool.master,
+                                      "pool_token_file": pool.token_file}})
     of_stores = f"{stores} store{'s' if stores > 1 else ''}"
     return f"""The pool is up: {total >> 20} MiB in {of_stores}, master {pool.master}.
 Logs and the token are in {pool.dir}. Ctrl-C ends it and removes what it holds.
 
+vLLM:
+    --kv-transfer-config '{vllm}'
 From Python:
     client = cistern.connect("{pool.master}", token_file="{pool.token_file}")
 From C:
