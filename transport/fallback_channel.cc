@@ -26,7 +26,10 @@ class FallbackChannel final : public Channel {
   }
 
   void Start(CallSpec spec, CallHandler* handler, CallGroup* group) override {
-    switch (Where(spec.small)) {
+    bool probe = false;
+    const Choice choice = Where(spec.small, &probe);
+    if (probe) BackgroundProbe::Run(this);
+    switch (choice) {
       case Choice::kBetter:
       case Choice::kBetterIfSmall:
         return better_->Start(std::move(spec), handler, group);
@@ -127,11 +130,45 @@ class FallbackChannel final : public Channel {
     const uint64_t cancels_;  // before the probe
   };
 
-  Choice Where(bool small) {
+  // Asks while calls go on. Owns itself.
+  class BackgroundProbe final : public CallHandler {
+   public:
+    static void Run(FallbackChannel* channel) {
+      auto* probe = new BackgroundProbe(channel);
+      CallSpec ping;
+      ping.type = FrameType::kPing;
+      ping.deadline = channel->options_.clock->Mono() + channel->options_.patience;
+      ping.fail_fast = true;
+      channel->better_->Start(std::move(ping), probe, &probe->group_);
+    }
+
+   private:
+    explicit BackgroundProbe(FallbackChannel* channel)
+        : channel_(*channel), group_([this] { delete this; }) {}
+
+    absl::Status OnFrame(const Answer&, PayloadSink**, std::unique_ptr<PayloadSource>*) override {
+      return absl::OkStatus();
+    }
+    void OnDone(absl::Status status) override {
+      if (status.code() == absl::StatusCode::kUnimplemented) status = absl::OkStatus();
+      channel_.Decide(/*small=*/false, status);
+    }
+
+    FallbackChannel& channel_;
+    CallGroup group_;
+  };
+
+  // *probe: the caller has to ask in the background.
+  Choice Where(bool small, bool* probe) {
     MutexLock lock(mutex_);
     if (choice_ == Choice::kOther && options_.clock->Mono() >= retry_at_) choice_ = Choice::kNone;
     // Cut off, and not connected again since: the next call finds out.
     if (choice_ != Choice::kOther && !better_->last_error().ok()) choice_ = Choice::kNone;
+    if (options_.in_background && choice_ == Choice::kNone) {
+      *probe = !probing_;
+      probing_ = true;
+      return Choice::kOther;
+    }
     return choice_ == Choice::kBetterIfSmall && !small ? Choice::kNone : choice_;
   }
 
@@ -145,6 +182,7 @@ class FallbackChannel final : public Channel {
     bool news = false;
     {
       MutexLock lock(mutex_);
+      probing_ = false;
       if (closing_) return false;
       // A call for payload that was decided meanwhile knows more.
       if (probed.ok() && small && choice_ != Choice::kNone) return true;
@@ -161,7 +199,9 @@ class FallbackChannel final : public Channel {
 
   const Channel& Present() const {
     MutexLock lock(mutex_);
-    return choice_ == Choice::kOther ? *other_ : *better_;
+    const bool other =
+        choice_ == Choice::kOther || (choice_ == Choice::kNone && options_.in_background);
+    return other ? *other_ : *better_;
   }
 
   const FallbackOptions options_;
@@ -174,6 +214,7 @@ class FallbackChannel final : public Channel {
   // fro.
   bool payload_failed_ ABSL_GUARDED_BY(mutex_) = false;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool probing_ ABSL_GUARDED_BY(mutex_) = false;  // in the background
   bool told_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status last_ ABSL_GUARDED_BY(mutex_);
 };

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/eventually.h"
 #include "base/fault.h"
 #include "base/test_util.h"
 #include "transport/conformance/test_peer.h"
@@ -74,17 +75,21 @@ class FallbackChannelTest : public testing::Test {
     shm_ = *std::move(server);
   }
   void Connect(absl::Duration retry_after = absl::Hours(1)) {
+    FallbackOptions options;
+    options.retry_after = retry_after;
+    Connect(options, absl::Milliseconds(500));
+  }
+  void Connect(FallbackOptions options, absl::Duration connect_timeout) {
     ShmChannelOptions shm;
     shm.socket_path = folder_ / "store.sock";
     shm.expected_peer_id = "store-id-16bytes";
-    shm.connect_timeout = absl::Milliseconds(500);
+    shm.connect_timeout = connect_timeout;
     TcpChannelOptions tcp;
     tcp.host = "127.0.0.1";
     tcp.port = tcp_->port();
-    FallbackOptions options;
-    options.retry_after = retry_after;
     options.on_choice = [this](const absl::Status& why) {
       choices_.push_back(why);
+      ++decided_;
       if (at_choice_ != nullptr) at_choice_();
     };
     channel_ = MakeFallbackChannel(MakeShmChannel(io_.get(), shm), MakeTcpChannel(io_.get(), tcp),
@@ -111,6 +116,7 @@ class FallbackChannelTest : public testing::Test {
   std::unique_ptr<WireServer> tcp_;
   std::unique_ptr<WireServer> shm_;
   std::vector<absl::Status> choices_;
+  std::atomic<size_t> decided_{0};  // choices_ may be looked at so far, from another thread
   std::function<void()> at_choice_;
   std::unique_ptr<Channel> channel_;
 };
@@ -139,6 +145,47 @@ TEST_F(FallbackChannelTest, CancelBetweenTheTwoIsNotMissed) {
   EXPECT_THAT(*call.status, StatusIs(absl::StatusCode::kCancelled));
   EXPECT_LT(Clock::Real().Mono() - start, absl::Seconds(20));
   at_choice_ = nullptr;
+}
+
+// The better one has neither answered nor failed: it never will, within the test.
+TEST_F(FallbackChannelTest, InBackgroundNoCallWaits) {
+  const SilentSocket silent(folder_ / "store.sock");
+  FallbackOptions options;
+  options.in_background = true;
+  options.patience = absl::Hours(1);
+  Connect(options, /*connect_timeout=*/absl::Hours(1));
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(Echo(/*small=*/i == 1), IsOk());
+  EXPECT_EQ(channel_->peer().wire, "tcp");
+  EXPECT_EQ(tcp_handler_.requests, 3);
+  EXPECT_EQ(decided_, 0u);
+}
+
+TEST_F(FallbackChannelTest, InBackgroundTakesTheBetterWhenItHasAnswered) {
+  ListenOnSharedMemory();
+  FallbackOptions options;
+  options.in_background = true;
+  options.patience = absl::Minutes(1);
+  Connect(options, /*connect_timeout=*/absl::Minutes(1));
+  EXPECT_THAT(Echo(), IsOk());  // by either
+  EXPECT_TRUE(Eventually([&] { return decided_ == 1; }));
+  EXPECT_THAT(choices_[0], IsOk());
+  const int by_tcp = tcp_handler_.requests;
+  EXPECT_THAT(Echo(), IsOk());
+  EXPECT_EQ(channel_->peer().wire, "shm");
+  EXPECT_EQ(tcp_handler_.requests, by_tcp);
+}
+
+TEST_F(FallbackChannelTest, InBackgroundSaysWhyItStaysWithTheOther) {
+  FallbackOptions options;
+  options.in_background = true;
+  Connect(options, absl::Milliseconds(500));
+  EXPECT_THAT(Echo(), IsOk());
+  EXPECT_TRUE(Eventually([&] { return decided_ == 1; }));
+  EXPECT_THAT(choices_[0], StatusIs(absl::StatusCode::kUnavailable, HasSubstr("store.sock")));
+  EXPECT_THAT(Echo(), IsOk());
+  EXPECT_EQ(channel_->peer().wire, "tcp");
+  EXPECT_EQ(tcp_handler_.requests, 2);
+  EXPECT_EQ(decided_, 1u);  // not asked again so soon
 }
 
 TEST_F(FallbackChannelTest, TakesTheOtherWhereNobodyListens) {

@@ -305,9 +305,9 @@ absl::Status FrameReader::PlaceMore(bool* progress) {
       receiver_.PayloadBuffers(static_cast<size_t>(placed + unplaced), kMaxPieces, &iov_, &error)) {
     case FrameReceiver::Take::kPause:
       CISTERN_RETURN_IF_ERROR(error);
-      // What is on its way has its places: the receiver was there.
-      CISTERN_CHECK(placed == 0);
-      paused_ = true;
+      // While payload is on its way it is asked again when some of that has come, which has to be
+      // taken in any case.
+      paused_ = placed == 0;
       return absl::OkStatus();
     case FrameReceiver::Take::kDiscard:
       placing_->PassOver(unplaced);

@@ -232,6 +232,78 @@ TEST(FrameReaderTest, DiscardsWhatNobodyWants) {
   EXPECT_EQ(recorder.frames[1].header.request_id, 2u);
 }
 
+// A device that fills memory: its records are "PLAC" and a number of bytes.
+class TestCarrier final : public PlacingCarrier {
+ public:
+  static std::string Record(uint64_t bytes) {
+    std::string record(kRecordBytes, '\0');
+    std::memcpy(record.data(), "PLAC", 4);
+    std::memcpy(record.data() + 8, &bytes, sizeof(bytes));
+    return record;
+  }
+  bool IsRecord(const uint8_t* bytes) const override { return std::memcmp(bytes, "PLAC", 4) == 0; }
+  bool IsRaw(const uint8_t*) const override { return false; }
+  absl::StatusOr<Announced> OnRecord(const uint8_t* record) override {
+    uint64_t bytes = 0;
+    std::memcpy(&bytes, record + 8, sizeof(bytes));
+    unplaced += bytes;
+    return Announced{bytes, false};
+  }
+  uint64_t unplaced_bytes() const override { return unplaced; }
+  uint64_t placed_bytes() const override { return placed; }
+  absl::StatusOr<uint64_t> Place(absl::Span<const iovec> to) override {
+    uint64_t sum = 0;
+    for (const iovec& piece : to) sum += piece.iov_len;
+    unplaced -= sum;
+    placed += sum;
+    return sum;
+  }
+  bool can_place_again() const override { return false; }
+  void PassOver(uint64_t bytes) override {
+    unplaced -= bytes;
+    placed += bytes;
+  }
+  Arrived arrived() const override { return {here, true}; }
+  void Take(uint64_t bytes) override {
+    here -= bytes;
+    placed -= bytes;
+  }
+
+  uint64_t unplaced = 0;
+  uint64_t placed = 0;
+  uint64_t here = 0;  // of what is placed, in its place
+};
+
+TEST(FrameReaderTest, ReceiverMayPauseWhilePayloadIsOnItsWay) {
+  Recorder recorder;
+  TestCarrier carrier;
+  FrameReader reader(kReader, &recorder);
+  reader.SetPlacingCarrier(&carrier);
+  absl::Status status;
+  const std::string head =
+      FrameBytes(FrameType::kPut, 1, "m", std::string(2'000, 'x')).substr(0, kFrameHeaderBytes + 1);
+  Feed(&reader, head + TestCarrier::Record(1'000), 1 << 20, &status);
+  ASSERT_EQ(carrier.placed, 1'000u);
+  // The receiver wants to be asked later; what it was promised has not come.
+  recorder.take = FrameReceiver::Take::kPause;
+  Feed(&reader, TestCarrier::Record(1'000), 1 << 20, &status);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(carrier.unplaced, 1'000u);
+  carrier.here = 1'000;
+  ASSERT_TRUE(reader.has_pieces());
+  ASSERT_TRUE(reader.Continue().ok());
+  EXPECT_EQ(recorder.landed, 1'000u);
+  EXPECT_TRUE(reader.paused());
+  recorder.take = FrameReceiver::Take::kBuffers;
+  ASSERT_TRUE(reader.Resume().ok());
+  EXPECT_EQ(carrier.placed, 1'000u);
+  carrier.here = 1'000;
+  ASSERT_TRUE(reader.Continue().ok());
+  ASSERT_EQ(recorder.frames.size(), 1u);
+  EXPECT_TRUE(recorder.frames[0].ended);
+  EXPECT_EQ(recorder.landed, 2'000u);
+}
+
 // --- SendQueue ---
 
 TEST(SendQueueTest, StreamsTakeTurnsAndKeepTheirOwnOrder) {

@@ -37,6 +37,8 @@ class ConformanceWire {
   virtual std::unique_ptr<Channel> Connect(IoContext* io, uint16_t port, const Client& options) = 0;
   // Whether bytes of payload that a peer does not read stay in the sender's memory.
   virtual bool has_backpressure() const { return true; }
+  // How long it may take to hear that nobody listens.
+  virtual absl::Duration time_to_be_refused() const { return absl::Milliseconds(100); }
 };
 
 using ConformanceWireFactory = std::unique_ptr<ConformanceWire> (*)();

@@ -54,6 +54,7 @@ void ClientLink::OnPassedOver(uint64_t bytes) {
 }
 
 absl::StatusOr<uint64_t> ClientLink::Place(absl::Span<const iovec> to) {
+  if (!failure().ok()) return failure();
   uint64_t placed = 0;
   starved_ = false;
   Note target = {.kind = NoteKind::kTarget};
@@ -63,7 +64,8 @@ absl::StatusOr<uint64_t> ClientLink::Place(absl::Span<const iovec> to) {
       uint8_t* const memory = static_cast<uint8_t*>(piece.iov_base);
       uint8_t* landing = memory;
       MemoryKeys keys;
-      if (bytes >= kLeastDirectBytes && endpoint_->device().memory.Find(memory, &keys)) {
+      if (bytes >= kLeastDirectBytes &&
+          endpoint_->device().memory.Find(memory, MemoryRights::kRemoteWrite, &keys)) {
         bytes = static_cast<size_t>(std::min<uint64_t>(bytes, keys.bytes_left));
       } else {
         CISTERN_ASSIGN_OR_RETURN(landing, in_ring_.Take(bytes, &bytes));

@@ -28,7 +28,7 @@ class RdmaWire final : public ConformanceWire {
   std::unique_ptr<Channel> Connect(IoContext* io, uint16_t port, const Client& options) override {
     RdmaChannelOptions rdma;
     rdma.host = TestHost();
-    rdma.addresses = rdma.host->Addresses();
+    rdma.addresses = {rdma.host->Addresses().front()};
     rdma.port = port;
     rdma.identity = options.identity;
     rdma.expected_peer_id = options.expected_peer_id;
@@ -36,6 +36,8 @@ class RdmaWire final : public ConformanceWire {
     rdma.separate_small_lane = options.separate_small_lane;
     return MakeRdmaChannel(io, rdma);
   }
+  // Address, route and answer, each by a message of its own; on an emulated processor.
+  absl::Duration time_to_be_refused() const override { return absl::Seconds(1); }
 };
 
 std::unique_ptr<ConformanceWire> MakeRdmaWire() { return std::make_unique<RdmaWire>(); }

@@ -22,7 +22,7 @@ namespace {
 // looks again only when this time is over.
 constexpr int kResolveMs = 300;
 constexpr int kRouteMs = 1000;
-constexpr int kMostResolves = 6;
+constexpr int kMostResolves = 4;
 // Of connection manager events that take no more words.
 constexpr uint32_t kCompletionsToken = 1;
 constexpr uint32_t kManagerToken = 2;
@@ -205,6 +205,7 @@ absl::Status Dialer::OnRoute() {
   const std::string nonce = RandomNonce();
   std::memcpy(greeting_.nonce, nonce.data(), sizeof(greeting_.nonce));
   greeting_.reads = static_cast<uint16_t>(device_->max_reads);
+  greeting_.mtu = static_cast<uint16_t>(cm_->host().options().mtu_bytes);
   uint8_t data[kGreetingBytes];
   EncodeGreeting(greeting_, data);
   rdma_conn_param parameters = {};
@@ -228,6 +229,7 @@ absl::Status Dialer::OnResponse(const rdma_cm_event& event) {
   if (std::memcmp(answer.nonce, greeting_.nonce, sizeof(answer.nonce)) != 0) {
     return absl::UnavailableError("rdma: the answer is to another call");
   }
+  endpoint_->LimitMtu(answer.mtu);
   CISTERN_RETURN_IF_ERROR(endpoint_->Advance(cm_->id(), IBV_QPS_RTR));
   CISTERN_RETURN_IF_ERROR(endpoint_->Advance(cm_->id(), IBV_QPS_RTS));
   if (verbs->cm.establish(cm_->id()) != 0) return Failed("rdma_establish");

@@ -15,6 +15,8 @@ constexpr int kPolledAtOnce = 16;
 // A message that does not tell of its end keeps its buffer until a later one does.
 constexpr uint32_t kMostUnsaid = 8;
 
+uint32_t MtuBytes(ibv_mtu mtu) { return mtu <= IBV_MTU_256 ? 0 : 128u << static_cast<int>(mtu); }
+
 void Count(std::atomic<uint64_t>& counter, uint64_t n = 1) {
   counter.fetch_add(n, std::memory_order_relaxed);
 }
@@ -53,7 +55,17 @@ absl::Status Endpoint::Make() {
   attributes.cap.max_recv_wr = options_.receives != nullptr ? 0 : kReceives;
   attributes.cap.max_send_sge = device.max_pieces;
   attributes.cap.max_recv_sge = 1;
-  CISTERN_ASSIGN_OR_RETURN(queue_pair_, CreateQueuePair(device.domain.get(), &attributes));
+  max_inline_bytes_ = options_.host->options().max_inline_bytes;
+  attributes.cap.max_inline_data = max_inline_bytes_;
+  auto made = CreateQueuePair(device.domain.get(), &attributes);
+  if (!made.ok() && max_inline_bytes_ > 0) {
+    // The device may have no room for as much: then messages are fetched.
+    max_inline_bytes_ = attributes.cap.max_inline_data = 0;
+    made = CreateQueuePair(device.domain.get(), &attributes);
+  }
+  if (!made.ok()) return made.status();
+  queue_pair_ = *std::move(made);
+  options_.device->queue_pairs.fetch_add(1, std::memory_order_relaxed);
   if (options_.receives == nullptr) {
     CISTERN_ASSIGN_OR_RETURN(own_receives_, MessageBuffers::Create(device.domain.get(), kReceives));
   }
@@ -70,8 +82,24 @@ absl::Status Endpoint::Advance(rdma_cm_id* id, ibv_qp_state state) {
   if (verbs->cm.init_qp_attr(id, &attributes, &mask) != 0) {
     return ErrnoStatus(errno, "rdma_init_qp_attr");
   }
+  const HostOptions& host = options_.host->options();
   if (state == IBV_QPS_INIT) attributes.qp_access_flags = options_.remote_access;
-  if (state == IBV_QPS_RTS) attributes.timeout = options_.host->options().timeout_exponent;
+  if (state == IBV_QPS_RTR) {
+    while (mtu_bytes_ != 0 && MtuBytes(attributes.path_mtu) > mtu_bytes_) {
+      attributes.path_mtu = static_cast<ibv_mtu>(attributes.path_mtu - 1);
+    }
+    if (host.service_level != 0) {
+      attributes.ah_attr.sl = static_cast<uint8_t>(host.service_level);
+    }
+    if (host.traffic_class != 0 && attributes.ah_attr.is_global != 0) {
+      attributes.ah_attr.grh.traffic_class = static_cast<uint8_t>(host.traffic_class);
+    }
+  }
+  if (state == IBV_QPS_RTS) {
+    attributes.timeout = host.timeout_exponent;
+    attributes.retry_cnt = static_cast<uint8_t>(host.retry_count);
+    if (options_.forced_reads != 0) attributes.max_rd_atomic = options_.forced_reads;
+  }
   const int error = verbs->modify_qp(queue_pair_.get(), &attributes, mask);
   if (error != 0) return ErrnoStatus(error, "ibv_modify_qp");
   if (state == IBV_QPS_INIT && own_receives_ != nullptr) {
@@ -183,6 +211,7 @@ void Endpoint::QueueMessage(uint32_t slot, uint32_t bytes) {
   request.wr_id = first_op_ + ops_.size() - 1;
   request.num_sge = 1;
   request.opcode = IBV_WR_SEND;
+  if (bytes <= max_inline_bytes_) request.send_flags = IBV_SEND_INLINE;
   batch_.push_back(request);
 }
 
@@ -240,6 +269,7 @@ void Endpoint::Close() {
     attributes.qp_state = IBV_QPS_ERR;
     if (verbs.ok()) (*verbs)->modify_qp(queue_pair_.get(), &attributes, IBV_QP_STATE);
     queue_pair_.reset();
+    options_.device->queue_pairs.fetch_sub(1, std::memory_order_relaxed);
   }
   if (completions_ != nullptr && options_.receives != nullptr) {
     ibv_wc completions[kPolledAtOnce];

@@ -42,6 +42,8 @@ struct EndpointOptions {
   std::shared_ptr<SharedReceives> receives;  // null: of its own
   // What the peer may do to registered memory.
   unsigned int remote_access = 0;
+  // READs outstanding, whatever the peer says that it serves; 0 = as it says. For tests.
+  uint8_t forced_reads = 0;
 };
 
 // Used by one thread at a time.
@@ -54,7 +56,9 @@ class Endpoint {
   const ibv_cq* completion_queue() const { return completions_.get(); }
   HostDevice& device() const { return *options_.device; }
   Host& host() const { return *options_.host; }
-  // Takes the queue pair to a state, as the connection manager says.
+  // Packets are at most so long, whatever the path takes; 0 = as that. Before IBV_QPS_RTR.
+  void LimitMtu(uint32_t bytes) { mtu_bytes_ = bytes; }
+  // Takes the queue pair to a state, as the connection manager and the host's options say.
   absl::Status Advance(rdma_cm_id* id, ibv_qp_state state);
 
   // The completion channel had an event for us.
@@ -100,6 +104,8 @@ class Endpoint {
 
   const EndpointOptions options_;
   uint32_t depth_ = 0;
+  uint32_t max_inline_bytes_ = 0;
+  uint32_t mtu_bytes_ = 0;
   std::shared_ptr<MessageBuffers> own_receives_;
   CompletionQueue completions_;
   QueuePair queue_pair_;

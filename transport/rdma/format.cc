@@ -32,6 +32,7 @@ void EncodeGreeting(const Greeting& greeting, uint8_t out[kGreetingBytes]) {
   Put<uint8_t>(out, 5, kGreetingBytes);
   Put<uint16_t>(out, 6, greeting.reads);
   std::memcpy(out + 8, greeting.nonce, sizeof(greeting.nonce));
+  Put<uint16_t>(out, 24, greeting.mtu);
 }
 
 absl::StatusOr<Greeting> DecodeGreeting(const void* data, size_t bytes) {
@@ -49,6 +50,10 @@ absl::StatusOr<Greeting> DecodeGreeting(const void* data, size_t bytes) {
   }
   greeting.reads = Get<uint16_t>(in, 6);
   std::memcpy(greeting.nonce, in + 8, sizeof(greeting.nonce));
+  greeting.mtu = Get<uint16_t>(in, 24);
+  if (greeting.mtu != 0 && (greeting.mtu < 256 || !std::has_single_bit(greeting.mtu))) {
+    return absl::InvalidArgumentError(absl::StrCat("rdma: an MTU of ", greeting.mtu, " bytes"));
+  }
   return greeting;
 }
 

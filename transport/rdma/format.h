@@ -33,6 +33,9 @@ struct Greeting {
   uint8_t version = kWireVersion;
   uint8_t nonce[16] = {};  // the caller's; the answer repeats it
   uint16_t reads = 0;      // RDMA READs that the sender serves at once
+  // Longest packet in bytes; 0 = as the path has it. The answer's holds for both: of two ends that
+  // differ each would refuse the other's packets.
+  uint16_t mtu = 0;
 };
 void EncodeGreeting(const Greeting& greeting, uint8_t out[kGreetingBytes]);
 // InvalidArgument: that is no greeting, or of another version.

@@ -1,10 +1,13 @@
 #include "transport/rdma/host.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "transport/rdma/devices.h"
 #include "transport/rdma/port_choice.h"
@@ -15,6 +18,9 @@ namespace {
 // What gathers well: more pieces make longer work requests than some devices like.
 constexpr uint32_t kMostPieces = 16;
 constexpr uint32_t kMostReads = 16;
+// Threads that register one piece of memory, and how often they tell.
+constexpr size_t kMostRegistering = 8;
+constexpr size_t kToldPieces = 16;
 
 // The connection manager has its devices open; queue pairs, memory and its ids have to be of one
 // and the same opening. Never given back: it may hand them out as long as the process lives.
@@ -27,6 +33,12 @@ absl::StatusOr<ibv_context**> ManagedDevices(const Verbs& verbs, int* count) {
 }
 
 }  // namespace
+
+uint8_t TimeoutExponent(absl::Duration timeout) {
+  uint8_t exponent = 1;
+  while (exponent < 31 && absl::Nanoseconds(int64_t{4096} << exponent) < timeout) ++exponent;
+  return exponent;
+}
 
 absl::StatusOr<std::shared_ptr<Host>> Host::Open(const HostOptions& options) {
   CISTERN_ASSIGN_OR_RETURN(const Verbs* verbs, LoadVerbs());
@@ -84,19 +96,51 @@ std::vector<std::string> Host::Addresses() const {
   return all;
 }
 
-absl::Status Host::AddMemory(void* address, uint64_t bytes, MemoryRights rights) {
-  for (size_t i = 0; i < devices_.size(); ++i) {
-    HostDevice& device = *devices_[i];
-    absl::Status status = device.memory.Register(device.domain.get(), address, bytes, rights);
-    if (status.ok()) continue;
-    for (size_t done = 0; done < i; ++done) devices_[done]->memory.Remove(address);
-    return Annotate(status, device.name);
+std::vector<Host::Piece> Host::PiecesOf(void* address, uint64_t bytes) const {
+  std::vector<Piece> pieces;
+  for (const auto& device : devices_) {
+    for (uint64_t at = 0; at < bytes; at += options_.region_bytes) {
+      pieces.push_back({device.get(), static_cast<char*>(address) + at,
+                        std::min(options_.region_bytes, bytes - at)});
+    }
   }
-  return absl::OkStatus();
+  return pieces;
 }
 
-void Host::RemoveMemory(const void* address) {
-  for (const auto& device : devices_) device->memory.Remove(address);
+absl::Status Host::AddMemory(void* address, uint64_t bytes, MemoryRights rights) {
+  if (bytes == 0) return absl::InvalidArgumentError("rdma: no memory to register");
+  std::vector<Piece> pieces = PiecesOf(address, bytes);
+  std::atomic<size_t> next{0};
+  std::atomic<bool> failed{false};
+  const auto work = [&pieces, &next, &failed, rights] {
+    for (size_t i = next++; i < pieces.size() && !failed; i = next++) {
+      Piece& piece = pieces[i];
+      piece.status = piece.device->memory.Register(piece.device->domain.get(), piece.address,
+                                                   piece.bytes, rights);
+      piece.done = piece.status.ok();
+      if (!piece.done) failed = true;
+      if (piece.done && (i + 1) % kToldPieces == 0) {
+        CISTERN_LOG(Info, "rdma: ", i + 1, " of ", pieces.size(), " regions are registered");
+      }
+    }
+  };
+  std::vector<std::thread> helpers;
+  for (size_t i = 1; i < std::min(pieces.size(), kMostRegistering); ++i) helpers.emplace_back(work);
+  work();
+  for (std::thread& helper : helpers) helper.join();
+  if (!failed) return absl::OkStatus();
+  absl::Status why;
+  for (const Piece& piece : pieces) {
+    if (piece.done) piece.device->memory.Remove(piece.address, piece.bytes);
+    if (why.ok() && !piece.status.ok()) why = Annotate(piece.status, piece.device->name);
+  }
+  return why;
+}
+
+void Host::RemoveMemory(void* address, uint64_t bytes) {
+  for (const Piece& piece : PiecesOf(address, bytes)) {
+    piece.device->memory.Remove(piece.address, piece.bytes);
+  }
 }
 
 }  // namespace cistern::transport::rdma

@@ -1,12 +1,35 @@
 #include "transport/rdma/memory.h"
 
-#include <iterator>
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 
 namespace cistern::transport::rdma {
+namespace {
+
+unsigned int AccessOf(MemoryRights rights) {
+  switch (rights) {
+    case MemoryRights::kLocal:
+      return IBV_ACCESS_LOCAL_WRITE;
+    case MemoryRights::kRemoteRead:
+      // Without the right to write, so that memory can be registered that this process only reads.
+      return IBV_ACCESS_REMOTE_READ;
+    case MemoryRights::kRemoteWrite:
+      return IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+    case MemoryRights::kRemote:
+      break;
+  }
+  return IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+}
+
+bool Has(MemoryRights rights, MemoryRights needed) {
+  return (static_cast<unsigned>(rights) & static_cast<unsigned>(needed)) ==
+         static_cast<unsigned>(needed);
+}
+
+}  // namespace
 
 absl::Status DeviceMemory::Register(ibv_pd* pd, void* address, uint64_t bytes,
                                     MemoryRights rights) {
@@ -14,45 +37,65 @@ absl::Status DeviceMemory::Register(ibv_pd* pd, void* address, uint64_t bytes,
   if (bytes == 0 || begin + bytes < begin) {
     return absl::InvalidArgumentError("rdma: no memory to register");
   }
-  unsigned int access = IBV_ACCESS_LOCAL_WRITE;
-  if (rights == MemoryRights::kRemote) access |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-  CISTERN_ASSIGN_OR_RETURN(MemoryRegion handle, rdma::Register(pd, address, bytes, access));
+  CISTERN_ASSIGN_OR_RETURN(MemoryRegion handle,
+                           rdma::Register(pd, address, bytes, AccessOf(rights)));
   MutexLock lock(mutex_);
-  const auto next = regions_.lower_bound(begin);
-  const bool overlaps =
-      (next != regions_.end() && next->first < begin + bytes) ||
-      (next != regions_.begin() && std::prev(next)->first + std::prev(next)->second.bytes > begin);
-  if (overlaps) return absl::AlreadyExistsError("rdma: part of it is registered already");
-  regions_.emplace(begin, Region{bytes, std::move(handle)});
+  overlap_ = overlap_ || OverlapsLocked(begin, bytes);
+  regions_.emplace(begin, Region{bytes, rights, std::move(handle)});
   return absl::OkStatus();
 }
 
-bool DeviceMemory::Remove(const void* address) {
-  Region gone;
+bool DeviceMemory::OverlapsLocked(uintptr_t begin, uint64_t bytes) const {
+  auto it = regions_.lower_bound(begin + bytes);
+  while (it != regions_.begin()) {
+    --it;
+    if (it->first + it->second.bytes > begin) return true;
+    if (!overlap_) return false;
+  }
+  return false;
+}
+
+bool DeviceMemory::Remove(const void* address, uint64_t bytes) {
+  std::vector<std::pair<uintptr_t, Region>> gone;  // deregistered without the lock
   MutexLock lock(mutex_);
-  const auto it = regions_.find(reinterpret_cast<uintptr_t>(address));
-  if (it == regions_.end()) return false;
-  gone = std::move(it->second);
+  const auto [first, last] = regions_.equal_range(reinterpret_cast<uintptr_t>(address));
+  const auto it =
+      std::find_if(first, last, [bytes](const auto& entry) { return entry.second.bytes == bytes; });
+  if (it == last) return false;
+  leaving_.emplace_back(it->first, std::move(it->second));
   regions_.erase(it);
+  for (size_t i = 0; i < leaving_.size();) {
+    if (OverlapsLocked(leaving_[i].first, leaving_[i].second.bytes)) {
+      ++i;
+      continue;
+    }
+    gone.push_back(std::move(leaving_[i]));
+    leaving_.erase(leaving_.begin() + static_cast<ptrdiff_t>(i));
+  }
   return true;
 }
 
-bool DeviceMemory::Find(const void* address, MemoryKeys* keys) const {
+bool DeviceMemory::Find(const void* address, MemoryRights needed, MemoryKeys* keys) const {
   const auto at = reinterpret_cast<uintptr_t>(address);
   MutexLock lock(mutex_);
   auto it = regions_.upper_bound(at);
-  if (it == regions_.begin()) return false;
-  --it;
-  if (at >= it->first + it->second.bytes) return false;
-  keys->local_key = it->second.handle->lkey;
-  keys->remote_key = it->second.handle->rkey;
-  keys->bytes_left = it->first + it->second.bytes - at;
-  return true;
+  while (it != regions_.begin()) {
+    --it;
+    const Region& region = it->second;
+    if (at < it->first + region.bytes && Has(region.rights, needed)) {
+      keys->local_key = region.handle->lkey;
+      keys->remote_key = region.handle->rkey;
+      keys->bytes_left = it->first + region.bytes - at;
+      return true;
+    }
+    if (!overlap_) return false;
+  }
+  return false;
 }
 
 size_t DeviceMemory::regions() const {
   MutexLock lock(mutex_);
-  return regions_.size();
+  return regions_.size() + leaving_.size();
 }
 
 }  // namespace cistern::transport::rdma

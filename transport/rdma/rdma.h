@@ -16,12 +16,20 @@
 
 namespace cistern::transport {
 
+// How a server's loops wait for completions.
+enum class Polling {
+  kEvent,     // asleep
+  kAdaptive,  // looking on for a little after each, then asleep
+  kBusy,      // looking on: a core for each loop
+};
+
 struct RdmaServerOptions {
   std::shared_ptr<rdma::Host> host;
   // Numbers; empty = those of all the host's ports.
   std::vector<std::string> listen_addresses;
   uint16_t port = 0;  // of rdma_cm, which has its own; 0 = any free one
   int io_threads = 1;
+  Polling polling = Polling::kEvent;
   ServerLimits limits;
   LocalIdentity identity;
   Clock* clock = &Clock::Real();
@@ -34,7 +42,8 @@ absl::StatusOr<std::unique_ptr<WireServer>> ListenRdma(const RdmaServerOptions& 
 
 struct RdmaChannelOptions {
   std::shared_ptr<rdma::Host> host;
-  std::vector<std::string> addresses;  // numbers or names; tried in this order
+  // Numbers or names. Connections begin with one after the other, and go on with those behind it.
+  std::vector<std::string> addresses;
   uint16_t port = 0;
   LocalIdentity identity;
   std::string expected_peer_id;  // 16 bytes; empty = any

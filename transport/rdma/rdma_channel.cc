@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -37,6 +39,10 @@ class RdmaClientWire final : public ClientWire {
       all.insert(all.end(), some->begin(), some->end());
     }
     if (all.empty()) return failure;
+    // Each connection begins with another: they spread over the peer's ports, and one that broke
+    // does not insist on the port by which it did.
+    const size_t first = turn_.fetch_add(1, std::memory_order_relaxed) % all.size();
+    std::rotate(all.begin(), all.begin() + static_cast<ptrdiff_t>(first), all.end());
     return all;
   }
   std::unique_ptr<StreamLink> MakeLink(int, std::function<void()>) override { return nullptr; }
@@ -49,6 +55,7 @@ class RdmaClientWire final : public ClientWire {
   const std::shared_ptr<rdma::Host> host_;
   const std::vector<std::string> addresses_;
   const uint16_t port_;
+  std::atomic<size_t> turn_{0};
 };
 
 }  // namespace

@@ -19,11 +19,12 @@ constexpr size_t kKeptBytes = 64 << 10;
 }  // namespace
 
 RdmaLink::RdmaLink(std::unique_ptr<Endpoint> endpoint, std::unique_ptr<CmSide> cm,
-                   unsigned int bounce_access)
+                   unsigned int bounce_access, MemoryRights out_rights)
     : endpoint_(std::move(endpoint)),
       out_ring_(endpoint_->device().domain.get(), bounce_access),
       in_ring_(endpoint_->device().domain.get(), bounce_access),
       cm_(std::move(cm)),
+      out_rights_(out_rights),
       stream_messages_(kStreamCredits),
       note_messages_(kNoteCredits) {}
 
@@ -60,6 +61,8 @@ absl::Status RdmaLink::Progress() {
     if (failure_.ok()) Pump();
   }
   if (failure_.code() == absl::StatusCode::kInvalidArgument) return failure_;
+  // What is unread stands behind payload that will not come any more.
+  if (awaited_ > 0 && !failure_.ok()) return failure_;
   return inbound_at_ < inbound_.size() ? absl::OkStatus() : failure_;
 }
 
@@ -312,7 +315,8 @@ absl::Status RdmaLink::OfferRun(absl::Span<const iovec> run, size_t* taken) {
       segment.position = taken_;
       size_t bytes = std::min<size_t>(piece.iov_len, kTransferBytes);
       MemoryKeys keys;
-      if (bytes >= kLeastDirectBytes && endpoint_->device().memory.Find(piece.iov_base, &keys)) {
+      if (bytes >= kLeastDirectBytes &&
+          endpoint_->device().memory.Find(piece.iov_base, out_rights_, &keys)) {
         bytes = static_cast<size_t>(std::min<uint64_t>(bytes, keys.bytes_left));
         segment.data = static_cast<const uint8_t*>(piece.iov_base);
         segment.local_key = keys.local_key;
@@ -366,6 +370,10 @@ absl::StatusOr<PlacingCarrier::Announced> RdmaLink::OnRecord(const uint8_t* byte
   CISTERN_ASSIGN_OR_RETURN(const Record record, DecodeRecord(bytes));
   if (record.kind == RecordKind::kRaw) return Announced{record.bytes, true};
   CISTERN_RETURN_IF_ERROR(OnOffer(record));
+  if (record.bytes > kMostOfferedBytes - std::min(unplaced_, kMostOfferedBytes) ||
+      offers_.size() >= kMostOffers) {
+    return absl::InvalidArgumentError("rdma: more is offered than the window takes");
+  }
   offers_.push_back({record.bytes, record.key, record.address});
   unplaced_ += record.bytes;
   return Announced{record.bytes, false};

@@ -51,6 +51,10 @@ class RdmaLink : public StreamLink, public PlacingCarrier, protected EndpointEve
   static constexpr uint64_t kWindowBytes = 4 << 20;
   // Payload of one work request: what is told of at once when it has landed.
   static constexpr uint64_t kTransferBytes = 256 << 10;
+  // A peer's offers, or places, that wait to be used. One that keeps to the rules has no more: it
+  // stops at the window, and what it names is kLeastDirectBytes long or lies behind such a one.
+  static constexpr uint64_t kMostOfferedBytes = kWindowBytes + kTransferBytes;
+  static constexpr size_t kMostOffers = 4 * kWindowBytes / kLeastDirectBytes;
 
   ~RdmaLink() override;
 
@@ -86,8 +90,9 @@ class RdmaLink : public StreamLink, public PlacingCarrier, protected EndpointEve
   void OnCompletionEvent() { endpoint_->OnEvent(); }
 
  protected:
+  // `out_rights`: of the memory that payload may be fetched from.
   RdmaLink(std::unique_ptr<Endpoint> endpoint, std::unique_ptr<CmSide> cm,
-           unsigned int bounce_access);
+           unsigned int bounce_access, MemoryRights out_rights);
 
   // Payload that was offered, in order.
   struct OutSegment {
@@ -139,6 +144,9 @@ class RdmaLink : public StreamLink, public PlacingCarrier, protected EndpointEve
   void Arrive(uint64_t bytes);
   void AddPlace(const InPiece& piece);
   uint64_t awaited_bytes() const { return awaited_; }
+  // Why the connection is of no use any more: nothing lands, nothing is sent. What had come before
+  // is still read.
+  const absl::Status& failure() const { return failure_; }
 
   const std::unique_ptr<Endpoint> endpoint_;
   BounceRing out_ring_;
@@ -160,6 +168,7 @@ class RdmaLink : public StreamLink, public PlacingCarrier, protected EndpointEve
   absl::Status OnStreamMessage(uint32_t bytes);
 
   const std::unique_ptr<CmSide> cm_;
+  const MemoryRights out_rights_;
   absl::Status failure_;
   bool ready_ = false;  // the handshake is over
 
@@ -191,7 +200,8 @@ class RdmaLink : public StreamLink, public PlacingCarrier, protected EndpointEve
 class StoreLink : public RdmaLink {
  public:
   StoreLink(std::unique_ptr<Endpoint> endpoint, std::unique_ptr<CmSide> cm)
-      : RdmaLink(std::move(endpoint), std::move(cm), IBV_ACCESS_LOCAL_WRITE) {}
+      : RdmaLink(std::move(endpoint), std::move(cm), IBV_ACCESS_LOCAL_WRITE, MemoryRights::kLocal) {
+  }
 
   bool receiving() const override { return endpoint_->reads_in_flight() > 0; }
   absl::StatusOr<uint64_t> Place(absl::Span<const iovec> to) override;
@@ -235,7 +245,8 @@ class ClientLink final : public RdmaLink {
  public:
   ClientLink(std::unique_ptr<Endpoint> endpoint, std::unique_ptr<CmSide> cm)
       : RdmaLink(std::move(endpoint), std::move(cm),
-                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ) {}
+                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+                 MemoryRights::kRemoteRead) {}
 
   absl::StatusOr<uint64_t> Place(absl::Span<const iovec> to) override;
 

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -26,6 +27,8 @@ using rdma::CmId;
 using rdma::Verbs;
 
 constexpr int kBacklog = 1024;
+// Several times what a small request takes on a network with RDMA.
+constexpr absl::Duration kAdaptiveSpin = absl::Microseconds(50);
 
 absl::Status Failed(const char* call) {
   return absl::UnavailableError(ErrnoStatus(errno, call).message());
@@ -176,11 +179,14 @@ absl::StatusOr<AcceptedLink> RdmaServerWire::AcceptRequest(const rdma::RdmaLoopP
   options.remote_access = 0;
   auto endpoint = rdma::Endpoint::Create(options);
   if (!endpoint.ok()) return Refuse(id, endpoint.status());
+  rdma::Greeting answer = request.greeting;
+  const auto own_mtu = static_cast<uint16_t>(host_->options().mtu_bytes);
+  if (own_mtu != 0) answer.mtu = answer.mtu == 0 ? own_mtu : std::min(answer.mtu, own_mtu);
+  (*endpoint)->LimitMtu(answer.mtu);
   for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
     absl::Status status = (*endpoint)->Advance(id, state);
     if (!status.ok()) return Refuse(id, status);
   }
-  rdma::Greeting answer = request.greeting;
   answer.reads = static_cast<uint16_t>(at->device->max_reads);
   uint8_t data[rdma::kGreetingBytes];
   rdma::EncodeGreeting(answer, data);
@@ -223,6 +229,16 @@ absl::StatusOr<std::unique_ptr<WireServer>> ListenRdma(const RdmaServerOptions& 
   StreamServerOptions stream;
   stream.wire = wire;
   stream.io_threads = options.io_threads;
+  switch (options.polling) {
+    case Polling::kEvent:
+      break;
+    case Polling::kAdaptive:
+      stream.spin = kAdaptiveSpin;
+      break;
+    case Polling::kBusy:
+      stream.spin = absl::InfiniteDuration();
+      break;
+  }
   stream.limits = options.limits;
   stream.identity = options.identity;
   stream.clock = options.clock;

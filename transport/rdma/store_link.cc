@@ -27,6 +27,9 @@ absl::Status StoreLink::OnNote(const Note& note) {
   if (note.bytes > unanswered_) {
     return absl::InvalidArgumentError("rdma: places for more than was offered");
   }
+  if (targets_.size() >= kMostOffers) {
+    return absl::InvalidArgumentError("rdma: places that are too many and too small");
+  }
   unanswered_ -= note.bytes;
   targets_.push_back({note.address, note.key, note.bytes, note.kind == NoteKind::kTarget});
   return absl::OkStatus();
@@ -61,7 +64,11 @@ void StoreLink::Pump() {
     Target& target = targets_.front();
     if (!target.wanted) {
       for (uint64_t left = target.bytes; left > 0;) left -= Gather(left);
-      passed_.push_back({target.bytes, true});
+      if (!passed_.empty() && passed_.back().done) {
+        passed_.back().bytes += target.bytes;
+      } else {
+        passed_.push_back({target.bytes, true});
+      }
       targets_.pop_front();
       PassQuiet();
       continue;
@@ -123,6 +130,7 @@ void StoreLink::OnUnwantedReached(uint64_t bytes) {
 }
 
 absl::StatusOr<uint64_t> StoreLink::Place(absl::Span<const iovec> to) {
+  if (!failure().ok()) return failure();
   std::vector<iovec> left(to.begin(), to.end());
   absl::Span<iovec> rest = absl::MakeSpan(left);
   uint64_t placed = 0;
@@ -148,7 +156,8 @@ absl::StatusOr<uint64_t> StoreLink::PlaceOne(absl::Span<iovec>* to) {
     auto* const memory = static_cast<uint8_t*>(piece.iov_base);
     uint8_t* landing = memory;
     MemoryKeys keys;
-    if (bytes >= kLeastDirectBytes && endpoint_->device().memory.Find(memory, &keys)) {
+    if (bytes >= kLeastDirectBytes &&
+        endpoint_->device().memory.Find(memory, MemoryRights::kLocal, &keys)) {
       bytes = static_cast<size_t>(std::min<uint64_t>(bytes, keys.bytes_left));
     } else {
       if (pieces_.size() == endpoint_->device().max_pieces) break;

@@ -246,6 +246,7 @@ void Lane::OnResolved(absl::StatusOr<std::vector<SocketAddress>> addresses) {
 void Lane::ConnectNext(const absl::Status& last) {
   absl::Status failure = last;
   while (next_address_ < addresses_.size()) {
+    if (next_address_ > 0) NoteFailure(failure);
     if (!options_.wire->has_sockets()) {
       auto dialer = options_.wire->Dial(addresses_[next_address_++]);
       if (dialer.ok()) {
@@ -385,6 +386,11 @@ void Lane::CloseSocket() {
   fd_ = -1;
 }
 
+void Lane::NoteFailure(const absl::Status& why) {
+  last_failure_ = why;
+  shared_->SetError(CannotReach());
+}
+
 // The connection could not be made.
 void Lane::ConnectFailed(const absl::Status& why) {
   CloseSocket();
@@ -392,10 +398,9 @@ void Lane::ConnectFailed(const absl::Status& why) {
   state_ = State::kBackoff;
   retry_at_ = clock_.Mono() + Backoff(failures_);
   connect_deadline_ = MonoTime::Infinite();
-  last_failure_ = why;
+  NoteFailure(why);
   const bool refused = refused_;
   refused_ = false;
-  shared_->SetError(CannotReach());
   std::vector<LaneCall*> ending;
   for (const auto& [id, call] : calls_) {
     if (refused || call->spec.fail_fast) ending.push_back(call.get());

@@ -115,6 +115,8 @@ class Lane final : public Driver, private FrameReceiver {
   absl::Status OnHandshakeFrame(const FrameHeader& header, std::string_view meta);
   absl::Status OnAuthOk(std::string_view meta);
   void OnUp();
+  // One attempt failed: what a call hears whose time is over before another succeeds.
+  void NoteFailure(const absl::Status& why);
   void ConnectFailed(const absl::Status& why);
   void Break();
   void CloseSocket();

@@ -217,7 +217,11 @@ bool ServerConnectionImpl::ReadOnce(size_t* moved) {
     }
   }
   CountPieces(pieces_before, moved);
-  if (!status.ok()) DoProtocolError(status);
+  if (absl::IsUnavailable(status)) {
+    Fail(Annotate(status, peer_.address));  // the link's
+  } else if (!status.ok()) {
+    DoProtocolError(status);
+  }
   return status.ok();
 }
 

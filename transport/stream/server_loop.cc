@@ -134,8 +134,9 @@ void ServerLoop::Loop() {
   t_inbox = inbox_.get();
   epoll_event events[kMaxEvents];
   while (!stop_) {
-    const int n = epoll_wait(epoll_fd_, events, kMaxEvents, TimeoutMs());
+    const int n = epoll_wait(epoll_fd_, events, kMaxEvents, SpinOrTimeoutMs());
     now_ = shared_->options.clock->Mono();
+    if (n > 0) spin_until_ = now_ + shared_->options.spin;
     for (int i = 0; i < n; ++i) {
       const uint64_t token = events[i].data.u64;
       if (token == kWakeToken) {
@@ -168,6 +169,8 @@ int ServerLoop::TimeoutMs() {
   return static_cast<int>(std::min<int64_t>(
       absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))), kLongestSleepMs));
 }
+
+int ServerLoop::SpinOrTimeoutMs() { return now_ < spin_until_ ? 0 : TimeoutMs(); }
 
 void ServerLoop::RunInbox() {
   uint64_t count;

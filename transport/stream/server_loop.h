@@ -102,6 +102,8 @@ class ServerLoop {
   void RunTurns();
   void RunTimers();
   int TimeoutMs();
+  // The same, or 0 where the loop is to look on.
+  int SpinOrTimeoutMs();
   void CloseAll();
 
   const std::shared_ptr<ServerShared> shared_;
@@ -114,6 +116,7 @@ class ServerLoop {
   int spare_fd_ = -1;  // given up to accept and refuse when descriptors run out
   size_t next_loop_ = 0;
   MonoTime now_;
+  MonoTime spin_until_;
   bool stop_ = false;
   std::unordered_map<uint64_t, std::shared_ptr<ServerConnectionImpl>> connections_;
   std::vector<std::shared_ptr<ServerConnectionImpl>> soon_;

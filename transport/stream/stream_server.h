@@ -23,6 +23,8 @@ struct StreamServerOptions {
   // What the server says of itself.
   std::string address;
   uint16_t port = 0;
+  // A loop looks on for so long after the last event before it sleeps. Infinite: it never does.
+  absl::Duration spin = absl::ZeroDuration();
   // Runs once, after the loops have stopped.
   std::function<void()> on_stopped = {};
 };
