@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/copy_digest.h"
 #include "base/status.h"
 #define XXH_STATIC_LINKING_ONLY  // For the size of XXH3_state_t.
 #if defined(__x86_64__)
@@ -33,6 +34,10 @@ void FillTail(uint64_t length, const ChunkName& name, uint8_t* tail) {
 // The type asks for 64-byte alignment; operator new honours that.
 struct DigestStream::State {
   XXH3_state_t xxh;
+  CopyDigest copying;
+  // Which of the two has the bytes so far: the library is as fast as the processor allows, and
+  // cannot copy.
+  enum class Holder { kNone, kLibrary, kCopying } holder = Holder::kNone;
 };
 
 PartDigest DigestOf(const void* data, size_t bytes) { return XXH3_64bits(data, bytes); }
@@ -91,37 +96,67 @@ DigestStream::~DigestStream() = default;
 DigestStream::DigestStream(DigestStream&&) noexcept = default;
 DigestStream& DigestStream::operator=(DigestStream&&) noexcept = default;
 
-void DigestStream::Reset() { XXH3_64bits_reset(&state_->xxh); }
+void DigestStream::Reset() {
+  if (state_->holder != State::Holder::kCopying) XXH3_64bits_reset(&state_->xxh);
+  state_->holder = State::Holder::kNone;
+}
 
 void DigestStream::Update(const void* data, size_t bytes) {
+  if (state_->holder == State::Holder::kCopying) return state_->copying.Update(data, bytes);
+  state_->holder = State::Holder::kLibrary;
   XXH3_64bits_update(&state_->xxh, data, bytes);
 }
 
-PartDigest DigestStream::Finish() const { return XXH3_64bits_digest(&state_->xxh); }
+void DigestStream::CopyUpdate(void* to, const void* from, size_t bytes) {
+  if (state_->holder == State::Holder::kLibrary || !CopyDigest::Supported()) {
+    std::memcpy(to, from, bytes);
+    return Update(to, bytes);
+  }
+  if (state_->holder == State::Holder::kNone) state_->copying.Reset();
+  state_->holder = State::Holder::kCopying;
+  state_->copying.CopyUpdate(to, from, bytes);
+}
+
+PartDigest DigestStream::Finish() const {
+  if (state_->holder == State::Holder::kCopying) return state_->copying.Finish();
+  return XXH3_64bits_digest(&state_->xxh);
+}
 
 ChunkDigester::ChunkDigester(const PartLayout& layout) : layout_(layout) {
   parts_.reserve(layout.count);
 }
 
 void ChunkDigester::Update(const void* data, size_t bytes) {
+  Feed(nullptr, static_cast<const uint8_t*>(data), bytes);
+}
+
+void ChunkDigester::CopyUpdate(void* to, const void* from, size_t bytes) {
+  Feed(static_cast<uint8_t*>(to), static_cast<const uint8_t*>(from), bytes);
+}
+
+void ChunkDigester::Feed(uint8_t* to, const uint8_t* from, size_t bytes) {
   CISTERN_CHECK(bytes <= layout_.length - fed_);
-  const auto* next = static_cast<const uint8_t*>(data);
   while (bytes > 0) {
     const uint32_t part = static_cast<uint32_t>(parts_.size());
     const uint64_t part_bytes = layout_.PartBytes(part);
     const uint64_t in_part = fed_ - layout_.PartBegin(part);
     const size_t n = static_cast<size_t>(std::min<uint64_t>(bytes, part_bytes - in_part));
-    if (n == part_bytes) {  // The whole part at once needs no stream.
-      parts_.push_back(DigestOf(next, n));
+    if (n == part_bytes && to == nullptr) {  // The whole part at once needs no stream.
+      parts_.push_back(DigestOf(from, n));
     } else {
-      stream_.Update(next, n);
+      if (to == nullptr) {
+        stream_.Update(from, n);
+      } else {
+        stream_.CopyUpdate(to, from, n);
+        to += n;
+      }
       if (in_part + n == part_bytes) {
         parts_.push_back(stream_.Finish());
         stream_.Reset();
       }
     }
     fed_ += n;
-    next += n;
+    from += n;
     bytes -= n;
   }
 }

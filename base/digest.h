@@ -49,6 +49,9 @@ class DigestStream {
   DigestStream& operator=(DigestStream&&) noexcept;
   void Reset();
   void Update(const void* data, size_t bytes);
+  // Copies and digests in one pass. What is digested is what was copied, whatever becomes of `from`
+  // meanwhile. They do not overlap. Long stretches are written past the caches.
+  void CopyUpdate(void* to, const void* from, size_t bytes);
   PartDigest Finish() const;
 
  private:
@@ -66,11 +69,15 @@ class ChunkDigester {
   explicit ChunkDigester(const PartLayout& layout);
   // `bytes` may cross part boundaries; the sum must not exceed layout.length.
   void Update(const void* data, size_t bytes);
+  // The same of what it copies: see DigestStream.
+  void CopyUpdate(void* to, const void* from, size_t bytes);
   bool complete() const { return fed_ == layout_.length; }
   // Valid when complete().
   absl::Span<const PartDigest> parts() const { return parts_; }
 
  private:
+  // `to` null: nothing is copied.
+  void Feed(uint8_t* to, const uint8_t* from, size_t bytes);
   PartLayout layout_;
   uint64_t fed_ = 0;
   DigestStream stream_;

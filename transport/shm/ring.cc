@@ -4,7 +4,41 @@
 #include <cstring>
 #include <utility>
 
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
 namespace cistern::transport {
+namespace {
+
+void CopyPast(char* to, const char* from, uint64_t bytes) {
+#if defined(__x86_64__)
+  constexpr uint64_t kLine = 64;
+  if (bytes >= (16 << 10)) {
+    const uint64_t head = (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine;
+    std::memcpy(to, from, head);
+    to += head;
+    from += head;
+    bytes -= head;
+    for (; bytes >= kLine; bytes -= kLine, to += kLine, from += kLine) {
+      const auto* in = reinterpret_cast<const __m128i*>(from);
+      auto* const out = reinterpret_cast<__m128i*>(to);
+      const __m128i a = _mm_loadu_si128(in);
+      const __m128i b = _mm_loadu_si128(in + 1);
+      const __m128i c = _mm_loadu_si128(in + 2);
+      const __m128i d = _mm_loadu_si128(in + 3);
+      _mm_stream_si128(out, a);
+      _mm_stream_si128(out + 1, b);
+      _mm_stream_si128(out + 2, c);
+      _mm_stream_si128(out + 3, d);
+    }
+    _mm_sfence();
+  }
+#endif
+  std::memcpy(to, from, bytes);
+}
+
+}  // namespace
 
 absl::StatusOr<uint64_t> RingSender::Room() {
   const uint64_t released = counters_.released.load(std::memory_order_acquire);
@@ -18,8 +52,8 @@ absl::StatusOr<uint64_t> RingSender::Room() {
 void RingSender::Put(const void* data, uint64_t bytes) {
   const uint64_t at = sent_ % ring_bytes_;
   const uint64_t first = std::min(bytes, ring_bytes_ - at);
-  std::memcpy(ring_ + at, data, first);
-  if (first < bytes) std::memcpy(ring_, static_cast<const char*>(data) + first, bytes - first);
+  CopyPast(ring_ + at, static_cast<const char*>(data), first);
+  if (first < bytes) CopyPast(ring_, static_cast<const char*>(data) + first, bytes - first);
   sent_ += bytes;
 }
 
