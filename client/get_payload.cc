@@ -1,6 +1,7 @@
 #include "client/get_payload.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -162,16 +163,45 @@ absl::Status GetPayload::Landed(size_t bytes) {
       return absl::InternalError("a get's payload is longer than its head said");
     }
     const Run run = runs_[landed_.run];
-    const size_t n = run.part == Run::kTable ? TableLanded(run, bytes) : BytesLanded(run, bytes);
+    const size_t n =
+        run.part == Run::kTable ? TableLanded(run, bytes) : BytesLanded(run, bytes, nullptr);
     if (n == 0) return absl::InternalError("more of a get's payload landed than it had room for");
     bytes -= n;
-    landed_.done += n;
-    if (landed_.done == RangeOf(run).bytes()) {
-      EndRun(run);
-      landed_ = {landed_.run + 1, 0};
-    }
+    Passed(run, n);
   }
   return absl::OkStatus();
+}
+
+absl::Status GetPayload::TakeFrom(const char* from, size_t bytes, size_t* taken) {
+  (void)CISTERN_FAULT("client.get.landed");
+  *taken = 0;
+  while (bytes > 0 && landed_.run < runs_.size()) {
+    const Run run = runs_[landed_.run];
+    size_t n = 0;
+    if (run.part == Run::kTable) {
+      scratch_landed_ = 0;
+      bool scratch = false;
+      const iovec memory = TableMemory(run.chunk, landed_.done, 0, &scratch);
+      n = std::min(memory.iov_len, bytes);
+      std::memcpy(memory.iov_base, from, n);
+      TableLanded(run, n);
+    } else {
+      n = BytesLanded(run, bytes, from);
+    }
+    if (n == 0) return absl::InternalError("more of a get's payload came than it had room for");
+    from += n;
+    bytes -= n;
+    *taken += n;
+    Passed(run, n);
+  }
+  return absl::OkStatus();
+}
+
+void GetPayload::Passed(const Run& run, size_t bytes) {
+  landed_.done += bytes;
+  if (landed_.done != RangeOf(run).bytes()) return;
+  EndRun(run);
+  landed_ = {landed_.run + 1, 0};
 }
 
 size_t GetPayload::TableLanded(const Run& run, size_t bytes) {
@@ -188,7 +218,7 @@ size_t GetPayload::TableLanded(const Run& run, size_t bytes) {
   return n;
 }
 
-size_t GetPayload::BytesLanded(const Run& run, size_t bytes) {
+size_t GetPayload::BytesLanded(const Run& run, size_t bytes, const char* from) {
   const GetChunk& chunk = chunks_[run.chunk];
   const Range range = RangeOf(run);
   const uint64_t offset = range.begin + landed_.done;
@@ -197,23 +227,30 @@ size_t GetPayload::BytesLanded(const Run& run, size_t bytes) {
                                    chunk.layout.part_bytes - offset % chunk.layout.part_bytes});
   MemoryCursor& cursor = PlaceOf(run.chunk, &place_).cursor;
   const iovec piece = cursor.Peek(limit);
-  Digest(run.chunk, offset, piece);
+  Digest(run.chunk, offset, piece, from);
   cursor.Advance(piece.iov_len);
   return piece.iov_len;
 }
 
-void GetPayload::Digest(uint32_t index, uint64_t offset, const iovec& piece) {
+void GetPayload::Digest(uint32_t index, uint64_t offset, const iovec& piece, const char* from) {
   const GetChunk& chunk = chunks_[index];
-  if (!chunk.table || !chunk.check) return;
   const uint64_t part = offset / chunk.layout.part_bytes;
-  if (part < chunk.first_part || part >= uint64_t{chunk.first_part} + chunk.part_count) return;
+  if (!chunk.table || !chunk.check || part < chunk.first_part ||
+      part >= uint64_t{chunk.first_part} + chunk.part_count) {
+    if (from != nullptr) std::memcpy(piece.iov_base, from, piece.iov_len);
+    return;
+  }
   const uint64_t in_part = offset % chunk.layout.part_bytes;
   const uint64_t part_bytes = chunk.layout.PartBytes(static_cast<uint32_t>(part));
   PartDigest digest;
-  if (piece.iov_len == part_bytes) {
+  if (piece.iov_len == part_bytes && from == nullptr) {
     digest = DigestOf(piece.iov_base, piece.iov_len);
   } else {
-    stream_.Update(piece.iov_base, piece.iov_len);
+    if (from != nullptr) {
+      stream_.CopyUpdate(piece.iov_base, from, piece.iov_len);
+    } else {
+      stream_.Update(piece.iov_base, piece.iov_len);
+    }
     if (in_part + piece.iov_len < part_bytes) return;
     digest = stream_.Finish();
     stream_.Reset();

@@ -84,6 +84,7 @@ class GetPayload final : public transport::PayloadSink {
 
   void NextBuffers(size_t max_bytes, size_t max_pieces, std::vector<iovec>* out) override;
   absl::Status Landed(size_t bytes) override;
+  absl::Status TakeFrom(const char* from, size_t bytes, size_t* taken) override;
 
  private:
   // A stretch of the stream that belongs to one chunk.
@@ -117,8 +118,10 @@ class GetPayload final : public transport::PayloadSink {
   // use pass through scratch memory, the next of which is at `scratch_at`; none left = length 0.
   iovec TableMemory(uint32_t chunk, uint64_t done, size_t scratch_at, bool* scratch);
   size_t TableLanded(const Run& run, size_t bytes);
-  size_t BytesLanded(const Run& run, size_t bytes);
-  void Digest(uint32_t chunk, uint64_t offset, const iovec& piece);
+  // `from` null: they are in place; else they are there, and are copied from it.
+  size_t BytesLanded(const Run& run, size_t bytes, const char* from);
+  void Digest(uint32_t chunk, uint64_t offset, const iovec& piece, const char* from);
+  void Passed(const Run& run, size_t bytes);
   void EndRun(const Run& run);
   void CheckRoot(uint32_t chunk);
   void EndChunk(uint32_t chunk);

@@ -91,11 +91,31 @@ TEST(PutPayloadTest, WithoutDigestsOnlyBytes) {
   EXPECT_EQ(Drain(&source, 1 << 20, 2), bytes);
 }
 
-// Feeds a stream into a sink as a wire would: `step` bytes arrive at a time.
-void Feed(GetPayload* sink, std::string_view stream, size_t step, size_t max_pieces) {
-  while (!stream.empty()) {
-    const std::string_view now = stream.substr(0, step);
-    stream.remove_prefix(now.size());
+// How bytes come to a sink: into its buffers, or from memory that it copies them out of, or both.
+enum class Way { kLanded, kTaken, kMixed };
+
+class GetPayloadTest : public ::testing::TestWithParam<Way> {
+ protected:
+  // Feeds a stream into a sink as a wire would: `step` bytes arrive at a time.
+  static void Feed(GetPayload* sink, std::string_view stream, size_t step, size_t max_pieces) {
+    for (int turn = 0; !stream.empty(); ++turn) {
+      const std::string_view now = stream.substr(0, step);
+      stream.remove_prefix(now.size());
+      const bool take = GetParam() == Way::kTaken || (GetParam() == Way::kMixed && turn % 2 == 0);
+      if (take) {
+        // A copy that goes when it was taken: what is kept of it would be seen.
+        const std::string memory(now);
+        size_t taken = 0;
+        ASSERT_OK(sink->TakeFrom(memory.data(), memory.size(), &taken));
+        ASSERT_EQ(taken, now.size());
+      } else {
+        Land(sink, now, max_pieces);
+      }
+    }
+  }
+
+ private:
+  static void Land(GetPayload* sink, std::string_view now, size_t max_pieces) {
     size_t fed = 0;
     while (fed < now.size()) {
       std::vector<iovec> buffers;
@@ -111,7 +131,10 @@ void Feed(GetPayload* sink, std::string_view stream, size_t step, size_t max_pie
       fed += landed;
     }
   }
-}
+};
+
+INSTANTIATE_TEST_SUITE_P(Ways, GetPayloadTest,
+                         ::testing::Values(Way::kLanded, Way::kTaken, Way::kMixed));
 
 // A chunk as a store has it, and one target.
 struct Chunk {
@@ -140,7 +163,7 @@ struct Chunk {
   GetChunk get;
 };
 
-TEST(GetPayloadTest, ScattersAndVerifiesHoweverTheBytesArrive) {
+TEST_P(GetPayloadTest, ScattersAndVerifiesHoweverTheBytesArrive) {
   for (const size_t step : {size_t{1} << 30, size_t{65'536}, size_t{1'237}}) {
     for (const size_t max_pieces : {1000u, 2u}) {
       Chunk a(1, 300'000, 65'536, 5'000);
@@ -160,7 +183,7 @@ TEST(GetPayloadTest, ScattersAndVerifiesHoweverTheBytesArrive) {
   }
 }
 
-TEST(GetPayloadTest, OneFlippedByteCondemnsItsChunkAlone) {
+TEST_P(GetPayloadTest, OneFlippedByteCondemnsItsChunkAlone) {
   Chunk a(1, 200'000, 65'536);
   Chunk b(2, 200'000, 65'536);
   ASSERT_OK(SelectWhole(true, &a.get));
@@ -172,7 +195,7 @@ TEST(GetPayloadTest, OneFlippedByteCondemnsItsChunkAlone) {
   EXPECT_EQ(sink.verdict(1), Verdict::kVerified);
 }
 
-TEST(GetPayloadTest, GoodBytesOfAnotherChunkDoNotPass) {
+TEST_P(GetPayloadTest, GoodBytesOfAnotherChunkDoNotPass) {
   Chunk wanted(1, 8192, 0);
   const Chunk other(2, 8192, 0);
   ASSERT_OK(SelectWhole(true, &wanted.get));
@@ -183,7 +206,7 @@ TEST(GetPayloadTest, GoodBytesOfAnotherChunkDoNotPass) {
   EXPECT_EQ(sink.verdict(0), Verdict::kBad);
 }
 
-TEST(GetPayloadTest, RunOfPartsIsVerified) {
+TEST_P(GetPayloadTest, RunOfPartsIsVerified) {
   Chunk a(1, 300'000, 65'536);
   ASSERT_OK(SelectParts(3, 2, true, &a.get));
   EXPECT_EQ(a.get.begin, 196'608u);        // 3 x 65,536
@@ -197,7 +220,7 @@ TEST(GetPayloadTest, RunOfPartsIsVerified) {
 }
 
 // The parts asked for may fit their digests: whether these are the chunk's only the root says.
-TEST(GetPayloadTest, RunOfPartsOfAnotherChunkDoesNotPass) {
+TEST_P(GetPayloadTest, RunOfPartsOfAnotherChunkDoesNotPass) {
   for (const GetOrder order : {GetOrder::kByChunk, GetOrder::kByPart}) {
     Chunk wanted(1, 300'000, 65'536);
     Chunk other(2, 300'000, 65'536);
@@ -212,7 +235,7 @@ TEST(GetPayloadTest, RunOfPartsOfAnotherChunkDoesNotPass) {
   }
 }
 
-TEST(GetPayloadTest, TableThatRotOutsideTheRunIsNoticed) {
+TEST_P(GetPayloadTest, TableThatRotOutsideTheRunIsNoticed) {
   Chunk a(1, 300'000, 65'536);
   ASSERT_OK(SelectParts(1, 2, true, &a.get));
   a.digests[4] ^= 1;
@@ -221,7 +244,7 @@ TEST(GetPayloadTest, TableThatRotOutsideTheRunIsNoticed) {
   EXPECT_EQ(sink.verdict(0), Verdict::kBad);
 }
 
-TEST(GetPayloadTest, WhatNeedsNoCheckIsTakenAsItComes) {
+TEST_P(GetPayloadTest, WhatNeedsNoCheckIsTakenAsItComes) {
   for (const GetOrder order : {GetOrder::kByChunk, GetOrder::kByPart}) {
     Chunk a(1, 300'000, 65'536);
     ASSERT_OK(SelectWhole(true, &a.get));
@@ -253,7 +276,7 @@ struct Told : GetPayload::Listener {
   std::vector<size_t> bad;
 };
 
-TEST(GetPayloadTest, ByPartGoesAcrossTheChunks) {
+TEST_P(GetPayloadTest, ByPartGoesAcrossTheChunks) {
   for (const size_t step : {size_t{1} << 30, size_t{65'536}, size_t{4'096}, size_t{1'237}}) {
     for (const size_t max_pieces : {1000u, 2u, 1u}) {
       Chunk a(1, 300'000, 65'536, 5'000);  // 5 parts
@@ -283,7 +306,7 @@ TEST(GetPayloadTest, ByPartGoesAcrossTheChunks) {
   }
 }
 
-TEST(GetPayloadTest, ByPartBadChunkIsToldAtOnceAndNoPartOfItAfterwards) {
+TEST_P(GetPayloadTest, ByPartBadChunkIsToldAtOnceAndNoPartOfItAfterwards) {
   Chunk a(1, 300'000, 65'536);
   Chunk b(2, 300'000, 65'536);
   for (Chunk* chunk : {&a, &b}) ASSERT_OK(SelectWhole(true, &chunk->get));
@@ -303,7 +326,7 @@ TEST(GetPayloadTest, ByPartBadChunkIsToldAtOnceAndNoPartOfItAfterwards) {
   EXPECT_EQ(sink.verdict(1), Verdict::kVerified);
 }
 
-TEST(GetPayloadTest, ByPartWrongTableIsToldBeforeAnyByte) {
+TEST_P(GetPayloadTest, ByPartWrongTableIsToldBeforeAnyByte) {
   Chunk a(1, 300'000, 65'536);
   ASSERT_OK(SelectWhole(true, &a.get));
   Told told({&a});
@@ -313,7 +336,7 @@ TEST(GetPayloadTest, ByPartWrongTableIsToldBeforeAnyByte) {
   EXPECT_THAT(told.bad, ::testing::ElementsAre(0u));
 }
 
-TEST(GetPayloadTest, ByPartRangesAndRunsBehindAFront) {
+TEST_P(GetPayloadTest, ByPartRangesAndRunsBehindAFront) {
   Chunk a(1, 300'000, 65'536);  // a range that cuts parts 0 and 2
   Chunk b(2, 300'000, 65'536);  // parts 2 and 3, of which part 2 is in place
   ASSERT_OK(SelectRange(60'000, 100'000, true, &a.get));
@@ -334,7 +357,7 @@ TEST(GetPayloadTest, ByPartRangesAndRunsBehindAFront) {
   EXPECT_EQ(b.target, std::string(65'536, 'x') + b.bytes.substr(196'608, 65'536));
 }
 
-TEST(GetPayloadTest, LargeTablesPassThroughLittleMemory) {
+TEST_P(GetPayloadTest, LargeTablesPassThroughLittleMemory) {
   // 16,384 parts, one of which is asked for: 128 KiB of table in whatever steps.
   Chunk a(1, 67'108'864, 4096);
   ASSERT_OK(SelectParts(16'383, 1, true, &a.get));
@@ -347,7 +370,7 @@ TEST(GetPayloadTest, LargeTablesPassThroughLittleMemory) {
   }
 }
 
-TEST(GetPayloadTest, RangeThatCutsPartsIsUnverifiedButItsWholePartsAreChecked) {
+TEST_P(GetPayloadTest, RangeThatCutsPartsIsUnverifiedButItsWholePartsAreChecked) {
   Chunk a(1, 300'000, 65'536);
   ASSERT_OK(SelectRange(65'000, 70'000, true, &a.get));  // all of part 1 (65,536 to 131,072)
   EXPECT_EQ(a.get.first_part, 1u);
@@ -363,7 +386,7 @@ TEST(GetPayloadTest, RangeThatCutsPartsIsUnverifiedButItsWholePartsAreChecked) {
   EXPECT_EQ(again.verdict(0), Verdict::kBad);
 }
 
-TEST(GetPayloadTest, RangeWithoutAWholePartNeedsNoTable) {
+TEST_P(GetPayloadTest, RangeWithoutAWholePartNeedsNoTable) {
   Chunk a(1, 300'000, 65'536);
   ASSERT_OK(SelectRange(65'000, 60'000, true, &a.get));
   EXPECT_EQ(a.get.stream_bytes(), 60'000u);
@@ -372,7 +395,7 @@ TEST(GetPayloadTest, RangeWithoutAWholePartNeedsNoTable) {
   EXPECT_EQ(sink.verdict(0), Verdict::kUnverified);
 }
 
-TEST(GetPayloadTest, RangeOfWholePartsIsVerified) {
+TEST_P(GetPayloadTest, RangeOfWholePartsIsVerified) {
   Chunk a(1, 300'000, 65'536);
   ASSERT_OK(SelectRange(262'144, 300'000 - 262'144, true, &a.get));
   EXPECT_EQ(a.get.part_count, 1u);
@@ -381,7 +404,7 @@ TEST(GetPayloadTest, RangeOfWholePartsIsVerified) {
   EXPECT_EQ(sink.verdict(0), Verdict::kVerified);
 }
 
-TEST(GetPayloadTest, WithoutDigestsNothingIsVerified) {
+TEST_P(GetPayloadTest, WithoutDigestsNothingIsVerified) {
   Chunk a(1, 8192, 0);
   ASSERT_OK(SelectWhole(false, &a.get));
   GetPayload sink({a.get}, GetOrder::kByChunk, nullptr);
@@ -390,7 +413,7 @@ TEST(GetPayloadTest, WithoutDigestsNothingIsVerified) {
   EXPECT_EQ(a.target, a.bytes);
 }
 
-TEST(GetPayloadTest, NothingIsExpectedBeyondTheEnd) {
+TEST_P(GetPayloadTest, NothingIsExpectedBeyondTheEnd) {
   Chunk a(1, 4096, 0);
   ASSERT_OK(SelectWhole(true, &a.get));
   GetPayload sink({a.get}, GetOrder::kByChunk, nullptr);
@@ -398,10 +421,13 @@ TEST(GetPayloadTest, NothingIsExpectedBeyondTheEnd) {
   std::vector<iovec> buffers;
   sink.NextBuffers(1, 1, &buffers);
   EXPECT_TRUE(buffers.empty());
+  size_t taken = 9;
+  EXPECT_OK(sink.TakeFrom("x", 1, &taken));
+  EXPECT_EQ(taken, 0u);
   EXPECT_FALSE(sink.Landed(1).ok());
 }
 
-TEST(GetPayloadTest, SelectionsOutsideTheChunkAreRefused) {
+TEST_P(GetPayloadTest, SelectionsOutsideTheChunkAreRefused) {
   Chunk a(1, 300'000, 65'536);  // 5 parts
   EXPECT_THAT(SelectParts(5, 0, true, &a.get), StatusIs(absl::StatusCode::kInvalidArgument));
   ASSERT_OK(SelectParts(4, UINT32_MAX, true, &a.get));  // a run may say more than there is

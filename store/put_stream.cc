@@ -1,6 +1,7 @@
 #include "store/put_stream.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/fault.h"
@@ -67,6 +68,28 @@ absl::Status PutStream::Landed(size_t bytes) {
     }
     offset_ += n;
     bytes -= n;
+    if (offset_ == ItemBytes(item)) FinishItem();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PutStream::TakeFrom(const char* from, size_t bytes, size_t* taken) {
+  (void)CISTERN_FAULT("store.put.receiving");
+  *taken = 0;
+  while (bytes > 0 && current_ < items_.size()) {
+    PutStreamItem& item = items_[current_];
+    const iovec memory = MemoryAt(item, offset_);
+    const size_t n = std::min(bytes, memory.iov_len);
+    if (item.slot != nullptr && digests_ && offset_ < item.layout.length) {
+      if (offset_ == 0) digester_.emplace(item.layout);
+      digester_->CopyUpdate(memory.iov_base, from, n);
+    } else if (item.slot != nullptr) {
+      std::memcpy(memory.iov_base, from, n);
+    }
+    offset_ += n;
+    from += n;
+    bytes -= n;
+    *taken += n;
     if (offset_ == ItemBytes(item)) FinishItem();
   }
   return absl::OkStatus();

@@ -33,6 +33,7 @@ class PutStream final : public transport::PayloadSink {
 
   void NextBuffers(size_t max_bytes, size_t max_pieces, std::vector<iovec>* out) override;
   absl::Status Landed(size_t bytes) override;
+  absl::Status TakeFrom(const char* from, size_t bytes, size_t* taken) override;
 
  private:
   uint64_t ItemBytes(const PutStreamItem& item) const;

@@ -193,9 +193,20 @@ absl::Status FrameReader::TakePiece(bool* progress) {
   }
   const size_t max = static_cast<size_t>(
       std::min({piece_left_, turn_left_, uint64_t{options_.payload_read_bytes}}));
+  size_t taken = 0;
+  if (const absl::Span<const char> at = carrier_->Peek(max); !at.empty()) {
+    CISTERN_RETURN_IF_ERROR(receiver_.PayloadAt(at.data(), at.size(), &taken));
+    if (taken > 0) {
+      CISTERN_CHECK(taken <= at.size());
+      CISTERN_RETURN_IF_ERROR(carrier_->Skip(taken));
+      PieceTaken(taken);
+      *progress = true;
+      return absl::OkStatus();
+    }
+  }
   iov_.clear();
   absl::Status error;
-  size_t taken = max;
+  taken = max;
   bool wanted = false;
   switch (receiver_.PayloadBuffers(max, kMaxPieces, &iov_, &error)) {
     case FrameReceiver::Take::kPause:
@@ -213,12 +224,16 @@ absl::Status FrameReader::TakePiece(bool* progress) {
       CISTERN_RETURN_IF_ERROR(carrier_->Copy(iov_));
       break;
   }
-  piece_left_ -= taken;
-  payload_left_ -= taken;
-  turn_left_ -= taken;
-  piece_bytes_taken_ += taken;
+  PieceTaken(taken);
   *progress = true;
   return wanted ? receiver_.PayloadLanded(taken) : absl::OkStatus();
+}
+
+void FrameReader::PieceTaken(size_t bytes) {
+  piece_left_ -= bytes;
+  payload_left_ -= bytes;
+  turn_left_ -= bytes;
+  piece_bytes_taken_ += bytes;
 }
 
 absl::Status FrameReader::StepPlaced(bool* progress) {

@@ -39,6 +39,13 @@ class FrameReceiver {
                               absl::Status* error) = 0;
   // `bytes` of those buffers were filled.
   virtual absl::Status PayloadLanded(size_t bytes) = 0;
+  // The next payload bytes of the frame are at `from`, in memory that the peer may change. *taken =
+  // how many the receiver has copied from there to where they belong, as if PayloadLanded had been
+  // told; 0: ask PayloadBuffers.
+  virtual absl::Status PayloadAt(const char* /*from*/, size_t /*bytes*/, size_t* taken) {
+    *taken = 0;
+    return absl::OkStatus();
+  }
   virtual absl::Status OnFrameEnd() = 0;
 };
 
@@ -100,6 +107,7 @@ class FrameReader {
   // With a carrier: a record at the front of the buffer.
   absl::Status TakeRecord(bool* progress);
   absl::Status TakePiece(bool* progress);
+  void PieceTaken(size_t bytes);
   // With a placing carrier: one step of a frame's payload.
   absl::Status StepPlaced(bool* progress);
   absl::Status TakeAnnouncement(bool* progress);

@@ -47,6 +47,14 @@ class PayloadSink {
   // `bytes` more have arrived in those buffers, in order. A sink verifies here, while the bytes
   // are in the cache. An error ends the call (and costs the connection).
   virtual absl::Status Landed(size_t bytes) = 0;
+  // The next bytes of the stream lie at `from`, in memory that the peer may change meanwhile. A
+  // sink that digests what lands copies them to their place itself, in the pass that digests them,
+  // and reads each byte once. *taken = how many of them it has so dealt with, position moved on and
+  // all; 0: these go by NextBuffers and Landed. An error is as of Landed.
+  virtual absl::Status TakeFrom(const char* /*from*/, size_t /*bytes*/, size_t* taken) {
+    *taken = 0;
+    return absl::OkStatus();
+  }
 };
 
 }  // namespace cistern::transport

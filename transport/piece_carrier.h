@@ -32,6 +32,9 @@ class PieceCarrier {
   virtual absl::Status Copy(absl::Span<const iovec> to) = 0;
   // Passes over bytes of the piece.
   virtual absl::Status Skip(uint64_t bytes) = 0;
+  // Where the next bytes of the piece are, at most `max` of them in one stretch, until Skip or
+  // Copy. The peer may change them at any time. Empty: only Copy reaches them.
+  virtual absl::Span<const char> Peek(size_t /*max*/) { return {}; }
 };
 
 // The receiving end of a wire whose device fills memory by itself (rdma), as a FrameReader uses it.

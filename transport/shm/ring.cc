@@ -83,6 +83,11 @@ void RingReceiver::Pass(uint64_t bytes) {
   Release();
 }
 
+absl::Span<const char> RingReceiver::Peek(uint64_t max) const {
+  const uint64_t at = taken_ % ring_bytes_;
+  return {ring_ + at, std::min(max, ring_bytes_ - at)};
+}
+
 void RingReceiver::Release() {
   counters_.released.store(taken_, std::memory_order_seq_cst);
   const uint64_t wake_at = counters_.wake_at.load(std::memory_order_seq_cst);

@@ -54,6 +54,8 @@ class RingReceiver {
   void Take(absl::Span<const iovec> to);
   // The same for bytes that were had elsewhere, or that nobody wants.
   void Pass(uint64_t bytes);
+  // The next bytes of the stream where they are, at most `max` in one stretch. Then Pass.
+  absl::Span<const char> Peek(uint64_t max) const;
   // Once for each time that the sender has to be woken.
   bool TakeWake();
 

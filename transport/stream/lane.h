@@ -104,6 +104,7 @@ class Lane final : public Driver, private FrameReceiver {
   Take PayloadBuffers(size_t max_bytes, size_t max_pieces, std::vector<iovec>* out,
                       absl::Status* error) override;
   absl::Status PayloadLanded(size_t bytes) override;
+  absl::Status PayloadAt(const char* from, size_t bytes, size_t* taken) override;
   absl::Status OnFrameEnd() override;
 
   // connection

@@ -140,6 +140,15 @@ absl::Status Lane::PayloadLanded(size_t bytes) {
   return status;
 }
 
+absl::Status Lane::PayloadAt(const char* from, size_t bytes, size_t* taken) {
+  *taken = 0;
+  LaneCall* const call = frame_call_;
+  if (call == nullptr || call->end.has_value() || call->sink == nullptr) return absl::OkStatus();
+  absl::Status status = call->sink->TakeFrom(from, bytes, taken);
+  if (!status.ok()) call->end = status;
+  return status;
+}
+
 absl::Status Lane::OnFrameEnd() {
   LaneCall* const call = frame_call_;
   frame_call_ = nullptr;

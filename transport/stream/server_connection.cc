@@ -428,13 +428,32 @@ FrameReceiver::Take ServerConnectionImpl::PayloadBuffers(size_t max_bytes, size_
 absl::Status ServerConnectionImpl::PayloadLanded(size_t bytes) {
   const std::shared_ptr<ServedCall> call = frame_call_;
   if (call == nullptr || call->sink == nullptr) return absl::OkStatus();
+  return Received(call.get(), bytes, call->sink->Landed(bytes));
+}
+
+absl::Status ServerConnectionImpl::PayloadAt(const char* from, size_t bytes, size_t* taken) {
+  *taken = 0;
+  const std::shared_ptr<ServedCall> call = frame_call_;
+  if (call == nullptr || call->answered || call->over || broken_.has_value() ||
+      call->sink == nullptr) {
+    return absl::OkStatus();
+  }
+  const auto most = static_cast<size_t>(std::min<uint64_t>(bytes, call->receive_left));
+  const absl::Status status = call->sink->TakeFrom(from, most, taken);
+  if (status.ok() && *taken == 0) return absl::OkStatus();
+  return Received(call.get(), *taken, status);
+}
+
+// The sink has had `bytes` more, and said `status`.
+absl::Status ServerConnectionImpl::Received(ServedCall* call, size_t bytes,
+                                            const absl::Status& status) {
   call->last_progress = loop_.now();
   call->receive_left -= bytes;
-  if (absl::Status status = call->sink->Landed(bytes); !status.ok()) {
-    EndReceive(call.get(), status);
+  if (!status.ok()) {
+    EndReceive(call, status);
     return status;
   }
-  if (call->receive_left == 0) EndReceive(call.get(), absl::OkStatus());
+  if (call->receive_left == 0) EndReceive(call, absl::OkStatus());
   return absl::OkStatus();
 }
 

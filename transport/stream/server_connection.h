@@ -100,6 +100,7 @@ class ServerConnectionImpl final : public ServerConnection,
   Take PayloadBuffers(size_t max_bytes, size_t max_pieces, std::vector<iovec>* out,
                       absl::Status* error) override;
   absl::Status PayloadLanded(size_t bytes) override;
+  absl::Status PayloadAt(const char* from, size_t bytes, size_t* taken) override;
   absl::Status OnFrameEnd() override;
 
   absl::Status OnHandshakeFrame(const FrameHeader& header, std::string_view meta);
@@ -120,6 +121,7 @@ class ServerConnectionImpl final : public ServerConnection,
   bool HasOutput() const { return !queue_.empty() || link_->wants_write(); }
   void FinishItems(std::vector<std::unique_ptr<OutItem>>* items, const absl::Status& status);
   void EndReceive(ServedCall* call, const absl::Status& status);
+  absl::Status Received(ServedCall* call, size_t bytes, const absl::Status& status);
   void AbortCall(const std::shared_ptr<ServedCall>& call, const absl::Status& status);
   void RemoveCall(ServedCall* call);
   void WantTurn();
