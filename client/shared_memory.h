@@ -8,8 +8,9 @@
 
 namespace cistern {
 
-// A mapped memfd whose size is sealed (whoever maps it is safe from a truncation). Zeroed,
-// page-aligned, left out of core dumps. Movable; unmaps when destroyed.
+// A mapped memfd whose size is sealed, and that nothing but this mapping can change: whoever else
+// maps it is safe from truncations and holes. Zeroed, page-aligned, left out of core dumps.
+// Movable; unmaps when destroyed.
 class SharedMemory {
  public:
   // InvalidArgument: 0 bytes. ResourceExhausted: the system has no room or no descriptor.

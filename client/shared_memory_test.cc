@@ -1,6 +1,7 @@
 #include "client/shared_memory.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,21 @@ TEST(SharedMemoryTest, IsZeroedPageAlignedAndSealed) {
   // Whoever was lent it is safe from a truncation.
   EXPECT_NE(ftruncate(memory.fd(), 4096), 0);
   EXPECT_NE(ftruncate(memory.fd(), 16384), 0);
+}
+
+TEST(SharedMemoryTest, NothingButItsMappingChangesIt) {
+  ASSERT_OK_AND_ASSIGN(const SharedMemory memory, SharedMemory::Allocate(8192));
+  auto* bytes = static_cast<char*>(memory.data());
+  bytes[0] = 'x';
+  EXPECT_NE(fallocate(memory.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
+  EXPECT_NE(madvise(memory.data(), 4096, MADV_REMOVE), 0);
+  EXPECT_NE(pwrite(memory.fd(), "y", 1, 0), 1);
+  EXPECT_EQ(mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd(), 0), MAP_FAILED);
+  EXPECT_EQ(bytes[0], 'x');
+  bytes[0] = 'z';
+  char back = 0;
+  ASSERT_EQ(pread(memory.fd(), &back, 1, 0), 1);
+  EXPECT_EQ(back, 'z');
 }
 
 TEST(SharedMemoryTest, IsLeftOutOfCoreDumps) {

@@ -10,6 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -49,6 +51,15 @@ size_t ResidentBytes() {
   size_t resident = 0;
   file >> total >> resident;
   return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+// Whether this process has a mapping of that file with these rights.
+bool IsMapped(const std::string& path, const std::string& rights) {
+  std::ifstream file("/proc/self/maps");
+  for (std::string line; std::getline(file, line);) {
+    if (absl::StrContains(line, path) && absl::StrContains(line, " " + rights + " ")) return true;
+  }
+  return false;
 }
 
 std::string Bytes(const PieceRecord& record) {
@@ -226,6 +237,86 @@ TEST_F(HostilePeerTest, PunchedLentMemoryReadsAsZerosAndTakesNoMemory) {
   struct stat info {};
   ASSERT_EQ(fstat(memory.get(), &info), 0);
   EXPECT_LT(info.st_blocks * 512, 1 << 20);  // reading filled no hole
+  ExpectServing();
+}
+
+TEST_F(HostilePeerTest, HolesOfMappedMemoryReadAsZerosAndTakeNoMemory) {
+  Listen();
+  constexpr uint64_t kHuge = uint64_t{16} << 30;
+  const OwnedFd memory = SealedMemory(kHuge);
+  const std::string pattern = Pattern(4, 100'000);
+  ASSERT_EQ(pwrite(memory.get(), pattern.data(), pattern.size(), 12'345), 100'000);
+  ASSERT_EQ(fcntl(memory.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
+  const auto peer = Connect();
+  peer->SendWithFds(Bytes({.kind = RecordKind::kLend, .buffer = 3, .position = kHuge}),
+                    {memory.get()});
+  const auto put = [&](uint64_t id, uint64_t offset, uint32_t seed) {
+    peer->Send(
+        Head(id, absl::StrCat("put 100000 9000 ", seed), 100'000) +
+        Bytes({.kind = RecordKind::kLent, .buffer = 3, .bytes = 100'000, .position = offset}));
+    const auto answer = peer->Receive();
+    return answer.has_value() ? answer->meta : "cut";
+  };
+  EXPECT_EQ(put(1, 12'345, 4), "right");
+  ASSERT_TRUE(IsMapped("/memfd:hostile", "r--s"));
+  struct stat before {};
+  ASSERT_EQ(fstat(memory.get(), &before), 0);
+  EXPECT_EQ(put(2, 50'000, 4), "wrong");  // the second half of it is a hole
+  uint64_t id = 3;
+  for (uint64_t at = 1 << 20; at < 300 << 20; at += 1 << 20) {
+    ASSERT_EQ(put(id++, at, 4), "wrong");
+  }
+  EXPECT_EQ(put(id++, kHuge - 100'000, 4), "wrong");
+  struct stat after {};
+  ASSERT_EQ(fstat(memory.get(), &after), 0);
+  EXPECT_EQ(after.st_blocks, before.st_blocks);
+  EXPECT_EQ(put(id++, 12'345, 4), "right");
+  ExpectServing();
+}
+
+// Every way to take pages from under a mapping is tried while the store reads from it.
+TEST_F(HostilePeerTest, MappedMemoryCannotBeTakenFromUnderTheStore) {
+  Listen();
+  constexpr size_t kBytes = 4 << 20;
+  const OwnedFd memory = SealedMemory(kBytes);
+  void* const data =
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), /*offset=*/0);
+  ASSERT_NE(data, MAP_FAILED);
+  const std::string pattern = Pattern(4, kBytes);
+  std::memcpy(data, pattern.data(), kBytes);
+  ASSERT_EQ(fcntl(memory.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
+  const auto peer = Connect();
+  peer->SendWithFds(Bytes({.kind = RecordKind::kLend, .buffer = 0, .position = kBytes}),
+                    {memory.get()});
+  std::atomic<bool> stop{false};
+  std::atomic<int> taken{0};
+  std::thread taker([&] {
+    while (!stop) {
+      if (ftruncate(memory.get(), 0) == 0) ++taken;
+      if (fallocate(memory.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes) == 0) {
+        ++taken;
+      }
+      if (madvise(data, kBytes, MADV_REMOVE) == 0) ++taken;
+      (void)madvise(data, kBytes, MADV_DONTNEED);
+      (void)madvise(data, kBytes, MADV_PAGEOUT);
+    }
+  });
+  std::string records;
+  for (uint64_t at = 0; at < kBytes; at += kMaxPieceBytes) {
+    records +=
+        Bytes({.kind = RecordKind::kLent, .buffer = 0, .bytes = kMaxPieceBytes, .position = at});
+  }
+  for (uint64_t id = 1; id <= 20; ++id) {
+    peer->Send(Head(id, absl::StrCat("put ", kBytes, " 9000 4"), kBytes) + records);
+    const auto answer = peer->Receive();
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_EQ(answer->meta, "right");
+  }
+  EXPECT_TRUE(IsMapped("/memfd:hostile", "r--s"));
+  stop = true;
+  taker.join();
+  EXPECT_EQ(taken, 0);
+  munmap(data, kBytes);
   ExpectServing();
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -22,16 +23,21 @@
 namespace cistern::transport {
 namespace {
 
-// A sealed, mapped memfd, as AllocateBuffer makes it.
+// A sealed, mapped memfd, as AllocateBuffer makes it; with `may_get_holes` as it did formerly, or
+// does on an old kernel.
 class Memory {
  public:
-  Memory(const std::string& name, size_t bytes) : bytes_(bytes), name_(name) {
+  Memory(const std::string& name, size_t bytes, bool may_get_holes = false)
+      : bytes_(bytes), name_(name) {
     fd_ = memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
     EXPECT_EQ(ftruncate(fd_, static_cast<off_t>(bytes)), 0);
     EXPECT_EQ(fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
     data_ = static_cast<char*>(
         mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, /*offset=*/0));
     EXPECT_NE(data_, MAP_FAILED);
+    if (!may_get_holes) {
+      EXPECT_EQ(fcntl(fd_, F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
+    }
   }
   ~Memory() {
     munmap(data_, bytes_);
@@ -54,6 +60,18 @@ class Memory {
       }
     }
     closedir(folder);
+    return count;
+  }
+  // This process's mappings of it that can only be read: the store's.
+  int StoreMappings() const {
+    int count = 0;
+    std::ifstream file("/proc/self/maps");
+    for (std::string line; std::getline(file, line);) {
+      if (absl::StrContains(line, " r--s ") &&
+          absl::StrContains(line, absl::StrCat("/memfd:", name_, " "))) {
+        ++count;
+      }
+    }
     return count;
   }
 
@@ -91,10 +109,11 @@ class MemorySource final : public PayloadSource {
 
 class LendingTest : public testing::Test {
  protected:
-  LendingTest() {
+  explicit LendingTest(uint64_t max_lent_mapped_bytes = uint64_t{1} << 40) {
     ShmServerOptions server;
     server.socket_path = folder_ / "store.sock";
     server.ring_bytes = 256 << 10;
+    server.max_lent_mapped_bytes = max_lent_mapped_bytes;
     auto listening = ListenShm(server, &handler_);
     EXPECT_THAT(listening, IsOk());
     server_ = *std::move(listening);
@@ -143,6 +162,17 @@ TEST_F(LendingTest, CheckedPutsAreReadWhereTheyAre) {
     EXPECT_EQ(Put(memory.data() + 777, bytes, 3), "right");
   }
   EXPECT_EQ(memory.Descriptors(), 3);  // handed over once
+  EXPECT_EQ(memory.StoreMappings(), 1);
+}
+
+TEST_F(LendingTest, MemoryThatMayGetHolesIsReadWithoutAMapping) {
+  const Memory memory("lent-l", 6 << 20, /*may_get_holes=*/true);
+  ASSERT_THAT(lent_->Add(memory.data(), memory.bytes(), memory.fd()), IsOk());
+  for (const size_t bytes : {size_t{5'000'000}, size_t{100'000}, size_t{300'001}}) {
+    EXPECT_EQ(Put(memory.data() + 777, bytes, 3), "right");
+  }
+  EXPECT_EQ(memory.Descriptors(), 3);
+  EXPECT_EQ(memory.StoreMappings(), 0);
 }
 
 TEST_F(LendingTest, WhatNothingChecksIsCopiedByTheClient) {
@@ -171,6 +201,7 @@ TEST_F(LendingTest, StoreLetsGoWhenMemoryIsTakenBack) {
   // No call is under way, and none comes.
   lent_->Remove(memory.data());
   handler_.Await([&] { return memory.Descriptors() == 1; });
+  EXPECT_EQ(memory.StoreMappings(), 0);
   // Memory at the same place is other memory.
   ASSERT_THAT(lent_->Add(memory.data(), memory.bytes(), memory.fd()), IsOk());
   EXPECT_EQ(Put(memory.data(), 1 << 20, 9), "right");
@@ -182,7 +213,62 @@ TEST_F(LendingTest, StoreLetsGoWhenTheConnectionEnds) {
   ASSERT_THAT(lent_->Add(memory.data(), memory.bytes(), memory.fd()), IsOk());
   EXPECT_EQ(Put(memory.data(), 1 << 20, 3), "right");
   channel_.reset();
-  handler_.Await([&] { return memory.Descriptors() == 2; });
+  handler_.Await([&] { return memory.Descriptors() == 2 && memory.StoreMappings() == 0; });
+}
+
+TEST_F(LendingTest, LargeMemoryIsLetGoToo) {
+  const Memory memory("lent-m", 256 << 20);
+  ASSERT_THAT(lent_->Add(memory.data(), memory.bytes(), memory.fd()), IsOk());
+  EXPECT_EQ(Put(memory.data() + (100 << 20), 1 << 20, 3), "right");
+  EXPECT_EQ(memory.StoreMappings(), 1);
+  channel_.reset();
+  handler_.Await([&] { return memory.Descriptors() == 2 && memory.StoreMappings() == 0; });
+}
+
+// A store that maps 8 MiB of its clients' memory, 2 MiB of one.
+class FewMappingsTest : public LendingTest {
+ protected:
+  FewMappingsTest() : LendingTest(8 << 20) {}
+};
+
+TEST_F(FewMappingsTest, ConnectionHasAQuarterOfThem) {
+  const Memory large("lent-n", (2 << 20) + 4096);
+  const Memory a("lent-o", 1 << 20);
+  const Memory b("lent-p", 1 << 20);
+  const Memory c("lent-q", 1 << 20);
+  uint32_t seed = 0;
+  for (const Memory* memory : {&large, &a, &b, &c}) {
+    ASSERT_THAT(lent_->Add(memory->data(), memory->bytes(), memory->fd()), IsOk());
+    EXPECT_EQ(Put(memory->data(), 900'000, ++seed), "right");
+    EXPECT_EQ(memory->Descriptors(), 3);  // read where it is, mapped or not
+  }
+  EXPECT_EQ(large.StoreMappings(), 0);
+  EXPECT_EQ(a.StoreMappings(), 1);
+  EXPECT_EQ(b.StoreMappings(), 1);
+  EXPECT_EQ(c.StoreMappings(), 0);
+  // What is given back is for others.
+  lent_->Remove(a.data());
+  handler_.Await([&] { return a.StoreMappings() == 0; });
+  const Memory d("lent-r", 1 << 20);
+  ASSERT_THAT(lent_->Add(d.data(), d.bytes(), d.fd()), IsOk());
+  EXPECT_EQ(Put(d.data(), 900'000, 9), "right");
+  EXPECT_EQ(d.StoreMappings(), 1);
+}
+
+TEST_F(FewMappingsTest, AllConnectionsHaveNoMoreThanThereAre) {
+  const Memory memory("lent-s", 2 << 20);
+  ASSERT_THAT(lent_->Add(memory.data(), memory.bytes(), memory.fd()), IsOk());
+  std::vector<std::unique_ptr<Channel>> others;
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(Put(memory.data(), 1 << 20, 3), "right");
+    others.push_back(std::move(channel_));
+    channel_ = MakeShmChannel(io_.get(), options_);
+  }
+  EXPECT_EQ(memory.StoreMappings(), 4);
+  others.clear();
+  handler_.Await([&] { return memory.StoreMappings() == 0; });
+  EXPECT_EQ(Put(memory.data(), 1 << 20, 3), "right");
+  EXPECT_EQ(memory.StoreMappings(), 1);
 }
 
 TEST_F(LendingTest, MoreBuffersThanMayBeLentGoByTheRing) {

@@ -69,6 +69,13 @@ class Sink final : public PayloadSink {
     left_ -= bytes;
     return absl::OkStatus();
   }
+  absl::Status TakeFrom(const char* from, size_t bytes, size_t* taken) override {
+    *taken = std::min(bytes, left_);
+    stream_.CopyUpdate(data_, from, *taken);
+    data_ += *taken;
+    left_ -= *taken;
+    return absl::OkStatus();
+  }
 
  private:
   char* data_;
@@ -131,8 +138,9 @@ char* SharedMemory(int* fd) {
   *fd = memfd_create("bench", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   CISTERN_CHECK(*fd >= 0 && ftruncate(*fd, kMemoryBytes) == 0 &&
                 fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+  // As AllocateBuffer does.
   void* data = mmap(nullptr, kMemoryBytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
-  CISTERN_CHECK(data != MAP_FAILED);
+  CISTERN_CHECK(data != MAP_FAILED && fcntl(*fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) == 0);
   std::memset(data, 7, kMemoryBytes);
   return static_cast<char*>(data);
 }

@@ -82,6 +82,11 @@ absl::Status ShmLink::Skip(uint64_t bytes) {
   return absl::OkStatus();
 }
 
+absl::Span<const char> ShmLink::Peek(size_t max) {
+  max = static_cast<size_t>(std::min<uint64_t>(max, piece_left_));
+  return piece_is_lent_ ? PeekLent(lent_offset_, max) : in_->Peek(max);
+}
+
 absl::Status ShmLink::ReadLent(uint64_t, absl::Span<const iovec>) {
   return absl::InvalidArgumentError("shm: nothing is lent this way");
 }

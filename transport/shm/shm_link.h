@@ -46,6 +46,7 @@ class ShmLink : public StreamLink, public PieceCarrier {
   absl::Status OnRecord(const uint8_t* record, uint64_t* piece_bytes) override;
   absl::Status Copy(absl::Span<const iovec> to) override;
   absl::Status Skip(uint64_t bytes) override;
+  absl::Span<const char> Peek(size_t max) override;
 
  protected:
   explicit ShmLink(int socket) : socket_(socket) {}
@@ -66,6 +67,7 @@ class ShmLink : public StreamLink, public PieceCarrier {
   // A record of this kind came; bytes and position are as the peer wrote them.
   virtual absl::Status OnOtherRecord(const PieceRecord& record, uint64_t* piece_bytes) = 0;
   virtual absl::Status ReadLent(uint64_t offset, absl::Span<const iovec> to);
+  virtual absl::Span<const char> PeekLent(uint64_t /*offset*/, uint64_t /*bytes*/) { return {}; }
   // The peer waits for the room that was just made.
   virtual void WakePeer() = 0;
 
@@ -116,9 +118,12 @@ class ShmLink : public StreamLink, public PieceCarrier {
 
 // What the connections of a store share. Thread-safe.
 struct ShmBudget {
-  explicit ShmBudget(uint64_t bytes) : mapped_bytes_left(static_cast<int64_t>(bytes)) {}
-  std::atomic<int64_t> mapped_bytes_left;
+  ShmBudget(uint64_t ring_bytes, uint64_t lent_bytes)
+      : mapped_bytes_left(static_cast<int64_t>(ring_bytes)),
+        lent(std::make_shared<MapBudget>(lent_bytes)) {}
+  std::atomic<int64_t> mapped_bytes_left;  // of rings
   std::atomic<int64_t> lends_left{4096};
+  const std::shared_ptr<MapBudget> lent;
 };
 
 class ShmServerLink final : public ShmLink {
@@ -140,6 +145,7 @@ class ShmServerLink final : public ShmLink {
   void AddOwnRecords() override;
   absl::Status OnOtherRecord(const PieceRecord& record, uint64_t* piece_bytes) override;
   absl::Status ReadLent(uint64_t offset, absl::Span<const iovec> to) override;
+  absl::Span<const char> PeekLent(uint64_t offset, uint64_t bytes) override;
   void WakePeer() override { room_due_ = true; }
   // With its descriptor and the eventfd, or none of them.
   absl::StatusOr<RingMemory> MakeRing();
@@ -150,7 +156,7 @@ class ShmServerLink final : public ShmLink {
   uint32_t max_lends_ = 0;
   OwnedFd ring_fd_;  // until it was handed over
   OwnedFd event_fd_;
-  BorrowedMemory borrowed_{0};
+  std::optional<BorrowedMemory> borrowed_;  // with the rings
   bool room_due_ = false;
 };
 

@@ -22,7 +22,8 @@ class ShmServerWire final : public ServerWire {
       : uids_(options.allowed_uids),
         gids_(options.allowed_gids),
         ring_bytes_(options.ring_bytes),
-        budget_(std::make_shared<ShmBudget>(options.max_mapped_bytes)) {
+        budget_(
+            std::make_shared<ShmBudget>(options.max_mapped_bytes, options.max_lent_mapped_bytes)) {
     if (uids_.empty() && gids_.empty()) {
       uids_.push_back(geteuid());
       gids_.push_back(getegid());

@@ -48,7 +48,7 @@ absl::Status ShmServerLink::OnServerReady(bool small_lane, wire::AuthOk* ok) {
   RingMemory memory = *std::move(made);
   // Without it puts of AllocateBuffer's memory go by the ring, too.
   if (Charge(budget_->lends_left, kMaxLends)) max_lends_ = kMaxLends;
-  borrowed_ = BorrowedMemory(max_lends_);
+  borrowed_.emplace(max_lends_, budget_->lent);
   RingPage* const page = memory.page();
   char* const to_store = memory.to_store();
   char* const to_client = memory.to_client();
@@ -79,7 +79,7 @@ void ShmServerLink::AddOwnRecords() {
 absl::Status ShmServerLink::OnOtherRecord(const PieceRecord& record, uint64_t* piece_bytes) {
   switch (record.kind) {
     case RecordKind::kLent:
-      CISTERN_RETURN_IF_ERROR(borrowed_.Check(record.buffer, record.position, record.bytes));
+      CISTERN_RETURN_IF_ERROR(borrowed_->Check(record.buffer, record.position, record.bytes));
       return AnnouncePiece(record.bytes, /*lent=*/true, record.buffer, record.position,
                            piece_bytes);
     case RecordKind::kLend: {
@@ -88,17 +88,21 @@ absl::Status ShmServerLink::OnOtherRecord(const PieceRecord& record, uint64_t* p
       }
       OwnedFd fd = std::move(received_fds_.front());
       received_fds_.erase(received_fds_.begin());
-      return borrowed_.Borrow(record.buffer, record.position, std::move(fd));
+      return borrowed_->Borrow(record.buffer, record.position, std::move(fd));
     }
     case RecordKind::kUnlend:
-      return borrowed_.Return(record.buffer);
+      return borrowed_->Return(record.buffer);
     default:
       return absl::InvalidArgumentError("shm: a record of a kind that clients do not send");
   }
 }
 
 absl::Status ShmServerLink::ReadLent(uint64_t offset, absl::Span<const iovec> to) {
-  return borrowed_.Read(lent_buffer_, offset, to);
+  return borrowed_->Read(lent_buffer_, offset, to);
+}
+
+absl::Span<const char> ShmServerLink::PeekLent(uint64_t offset, uint64_t bytes) {
+  return borrowed_->Peek(lent_buffer_, offset, bytes);
 }
 
 }  // namespace cistern::transport
