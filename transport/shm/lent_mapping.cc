@@ -8,12 +8,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 namespace cistern::transport {
 namespace {
 
 constexpr uint64_t kPage = 4096;
+constexpr uint64_t kGranule = 64 << 10;
 // Stands for all users that a user namespace does not know.
 constexpr uid_t kOverflowUid = 65534;
 
@@ -38,24 +40,40 @@ LentMapping LentMapping::Map(int fd, uint64_t bytes) {
   (void)madvise(data, bytes, MADV_DONTDUMP);
   mapping.data_ = static_cast<const char*>(data);
   mapping.bytes_ = bytes;
+  mapping.whole_.resize((bytes + kGranule - 1) / kGranule);
   return mapping;
 }
 
-const char* LentMapping::Find(uint64_t offset, uint64_t bytes) {
-  const uint64_t begin = offset / kPage * kPage;
-  const uint64_t end = offset + bytes;
+bool LentMapping::Ask(uint64_t begin, uint64_t end) {
+  begin = begin / kPage * kPage;
   pages_.resize((end - begin + kPage - 1) / kPage);
   void* const first = const_cast<char*>(data_) + begin;
-  if (mincore(first, end - begin, pages_.data()) != 0) return nullptr;
-  const bool all =
-      std::all_of(pages_.begin(), pages_.end(), [](unsigned char page) { return (page & 1) != 0; });
-  return all ? data_ + offset : nullptr;
+  if (mincore(first, end - begin, pages_.data()) != 0) return false;
+  return std::all_of(pages_.begin(), pages_.end(),
+                     [](unsigned char page) { return (page & 1) != 0; });
+}
+
+const char* LentMapping::Find(uint64_t offset, uint64_t bytes) {
+  const uint64_t end = offset + bytes;
+  const auto first = static_cast<std::ptrdiff_t>(offset / kGranule);
+  const auto after = static_cast<std::ptrdiff_t>((end + kGranule - 1) / kGranule);
+  if (std::find(whole_.begin() + first, whole_.begin() + after, false) == whole_.begin() + after) {
+    return data_ + offset;
+  }
+  // With what lies around it, so that the next piece is known, too.
+  const uint64_t around = std::min(static_cast<uint64_t>(after) * kGranule, bytes_);
+  if (Ask(static_cast<uint64_t>(first) * kGranule, around)) {
+    std::fill(whole_.begin() + first, whole_.begin() + after, true);
+    return data_ + offset;
+  }
+  return Ask(offset, end) ? data_ + offset : nullptr;
 }
 
 LentMapping& LentMapping::operator=(LentMapping&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
   std::swap(pages_, other.pages_);
+  std::swap(whole_, other.whole_);
   return *this;
 }
 

@@ -8,7 +8,8 @@
 //      that can be empty, which is SIGBUS too.
 //   2. F_SEAL_FUTURE_WRITE (or F_SEAL_WRITE): nobody can punch holes any more, the owner neither.
 //      A page that is there stays, in memory or in swap.
-//   3. mincore says which pages are there. It tells the truth only to the file's owner.
+//   3. mincore says which pages are there. It tells the truth only to the file's owner. What was
+//      there once need not be asked for again.
 //
 // What does not meet these is read by pread (borrowed_memory.h).
 #ifndef CISTERN_TRANSPORT_SHM_LENT_MAPPING_H_
@@ -41,9 +42,12 @@ class LentMapping {
   const char* Find(uint64_t offset, uint64_t bytes);
 
  private:
+  // Whether all pages of a stretch are there.
+  bool Ask(uint64_t begin, uint64_t end);
   const char* data_ = nullptr;
   uint64_t bytes_ = 0;
   std::vector<unsigned char> pages_;  // mincore's answer
+  std::vector<bool> whole_;           // by kGranule bytes: asked, and all there for good
 };
 
 }  // namespace cistern::transport

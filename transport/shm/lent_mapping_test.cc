@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -96,6 +97,27 @@ TEST(LentMappingTest, FindsWhatIsThere) {
   EXPECT_EQ(mapping.Find(12287, 2), nullptr);
   EXPECT_EQ(mapping.Find(0, 1 << 20), nullptr);
   EXPECT_EQ(mapping.Find((1 << 20) - 1, 1), nullptr);
+}
+
+TEST(LentMappingTest, RemembersWhatIsThereAndNothingElse) {
+  // Pages are remembered by 64 KiB; the last stretch of this memory is shorter.
+  constexpr uint64_t kBytes = 300'000;
+  const Owned memory(kBytes);
+  std::fill(memory.data() + 65'536, memory.data() + 196'608, 'x');
+  LentMapping mapping = LentMapping::Map(memory.fd(), kBytes);
+  ASSERT_TRUE(mapping);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(mapping.Find(65'535, 2), nullptr);
+    EXPECT_NE(mapping.Find(70'000, 100'000), nullptr);
+    EXPECT_NE(mapping.Find(65'536, 131'072), nullptr);
+    EXPECT_EQ(mapping.Find(65'536, 131'073), nullptr);
+    EXPECT_EQ(mapping.Find(190'000, 10'000), nullptr);
+    EXPECT_EQ(mapping.Find(299'999, 1), nullptr);
+  }
+  std::fill(memory.data() + 196'608, memory.data() + kBytes, 'y');
+  EXPECT_NE(mapping.Find(190'000, 110'000), nullptr);
+  EXPECT_NE(mapping.Find(299'999, 1), nullptr);
+  EXPECT_EQ(mapping.Find(0, kBytes), nullptr);
 }
 
 TEST(LentMappingTest, LookingTakesNoMemory) {
