@@ -32,8 +32,8 @@ TEST(ShmListenerTest, DefaultsAreTheStoresOwnUserAndOneMebibyte) {
   ASSERT_OK_AND_ASSIGN(const auto options, ShmOptions(config, folder.path()));
   EXPECT_THAT(options.allowed_uids, IsEmpty());
   EXPECT_THAT(options.allowed_gids, IsEmpty());
-  EXPECT_EQ(options.ring_bytes, 1u << 20);
-  EXPECT_EQ(options.max_mapped_bytes, 1u << 30);
+  EXPECT_EQ(options.ring_bytes, 2u << 20);
+  EXPECT_EQ(options.max_mapped_bytes, uint64_t{2} << 30);
 }
 
 TEST(ShmListenerTest, ListsOfNumbersAreRead) {

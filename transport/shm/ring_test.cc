@@ -45,6 +45,31 @@ TEST(RingTest, BytesComeOutInOrderAroundTheEnd) {
   }
 }
 
+// Long ones are written in another way than short ones.
+TEST(RingTest, LongPiecesComeOutAroundTheEnd) {
+  constexpr uint64_t kBytes = 100'000;
+  Ring ring(kBytes);
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    const std::string data = PatternBytes(seed, 16'300 + seed * 1'517);
+    ring.sender.Put(data.data() + seed % 3, data.size() - seed % 3);
+    EXPECT_EQ(Take(ring, data.size() - seed % 3), data.substr(seed % 3));
+  }
+}
+
+TEST(RingTest, BytesAreSeenWhereTheyAreInStretches) {
+  Ring ring(1000);
+  ring.sender.Pass(800);
+  ring.receiver.Pass(800);
+  const std::string data = PatternBytes(1, 700);
+  ring.sender.Put(data.data(), data.size());
+  const absl::Span<const char> first = ring.receiver.Peek(700);
+  EXPECT_EQ(std::string(first.data(), first.size()), data.substr(0, 200));
+  EXPECT_EQ(ring.receiver.Peek(150).size(), 150u);
+  ring.receiver.Pass(200);
+  const absl::Span<const char> second = ring.receiver.Peek(500);
+  EXPECT_EQ(std::string(second.data(), second.size()), data.substr(200));
+}
+
 TEST(RingTest, RoomIsWhatTheReceiverHasGivenBack) {
   Ring ring(1000);
   EXPECT_EQ(*ring.sender.Room(), 1000u);

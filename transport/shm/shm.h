@@ -24,9 +24,9 @@ struct ShmServerOptions {
   // group). Both empty: this process's own user and group.
   std::vector<uid_t> allowed_uids = {};
   std::vector<gid_t> allowed_gids = {};
-  uint64_t ring_bytes = 1 << 20;  // each way of each connection
+  uint64_t ring_bytes = 2 << 20;  // each way of each connection
   // Rings of all connections; one that finds no more moves its payload through the socket.
-  uint64_t max_mapped_bytes = uint64_t{1} << 30;
+  uint64_t max_mapped_bytes = uint64_t{2} << 30;
   // Lent memory that is mapped, of all connections, and a quarter of it of each; the rest is read
   // by pread. It costs nothing but page tables: 2 MiB a GiB.
   uint64_t max_lent_mapped_bytes = uint64_t{1} << 40;
