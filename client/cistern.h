@@ -185,7 +185,7 @@ typedef struct cistern_wire_info {
   uint32_t struct_size; /* in: sizeof */
   uint32_t reserved;
   cistern_id store;
-  char wire[16]; /* "shm", "tcp"; all texts end in 0 and are cut where they are too long */
+  char wire[16]; /* "shm", "rdma", "tcp"; all texts end in 0 and are cut where they are too long */
   char address[128];
   char why[256];
 } cistern_wire_info;

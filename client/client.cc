@@ -67,12 +67,15 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(index_, other.index_);
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
+  std::swap(on_devices_, other.on_devices_);
   return *this;
 }
 
 Buffer::~Buffer() {
   // In a fork's child the registry is not ours to lock.
-  if (owner_ != nullptr && !owner_->fork_guard.Forked()) owner_->buffers.Unregister(index_);
+  if (owner_ == nullptr || owner_->fork_guard.Forked()) return;
+  owner_->buffers.Unregister(index_);
+  if (on_devices_) owner_->rdma->RemoveMemory(data_, bytes_);
 }
 
 class ClientImpl final : public Client {
@@ -189,6 +192,7 @@ absl::StatusOr<Buffer> ClientImpl::Register(const BufferDesc& desc, std::shared_
   buffer.index_ = index;
   buffer.data_ = desc.data;
   buffer.bytes_ = desc.bytes;
+  CISTERN_ASSIGN_OR_RETURN(buffer.on_devices_, core_->AddToDevices(desc));
   return buffer;
 }
 

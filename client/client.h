@@ -276,6 +276,7 @@ class Buffer {
   uint32_t index_ = 0;
   void* data_ = nullptr;
   uint64_t bytes_ = 0;
+  bool on_devices_ = false;  // registered with the RDMA devices
 };
 
 // An asynchronous call. Destroying it cancels the call and waits for its quiet end.
@@ -444,6 +445,21 @@ class Namespace {
 };
 
 enum class Wire : uint8_t { kAuto = 0, kTcp = 1, kShm = 2, kRdma = 3 };
+
+// The RDMA devices of this process, and how its queue pairs are made; docs/rdma.md says when to
+// change what. On a host without any they say nothing.
+struct RdmaOptions {
+  bool enabled = true;
+  std::string devices = {};  // "mlx5_0, mlx5_1:1"; "" = every one whose link is up
+  int gid_index = -1;        // -1 = chosen
+  uint32_t traffic_class = 0;
+  uint32_t service_level = 0;
+  uint32_t mtu_bytes = 0;  // 0 = the port's
+  uint32_t queue_depth = 128;
+  uint32_t max_inline_bytes = 128;
+  uint32_t retry_count = 6;
+  absl::Duration timeout = absl::Milliseconds(67);
+};
 enum class Severity : int { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
 
 struct ClientOptions {
@@ -452,8 +468,10 @@ struct ClientOptions {
   bool lazy = false;                 // Connect makes no connection and cannot fail for want of one
   absl::Duration deadline = absl::Seconds(5);  // of calls that name none
   // How stores are reached. kAuto: shared memory where a store is on this host and lets us in, else
-  // tcp. kShm: only so; a store that cannot be reached by it is unavailable. kRdma: Unimplemented.
+  // RDMA where both ends have it (tcp until such a connection stands), else tcp. Another: only so;
+  // a store that cannot be reached by it is unavailable.
   Wire wire = Wire::kAuto;
+  RdmaOptions rdma = {};
   int connections_per_store = 2;
   uint64_t max_inflight_bytes = uint64_t{256} << 20;  // asked for at once from all stores (incast)
   // Lines of the library; any thread, one at a time.
@@ -473,15 +491,16 @@ struct ClientStats {
 struct StoreWire {
   StoreId store;
   std::string address;
-  std::string wire;  // "shm", "tcp"
-  std::string why;   // in words
+  std::string wire;  // "shm", "rdma", "tcp"
+  std::string why;   // in words: also why not by a better one
 };
 
 class Client {
  public:
   // Waits for the master within options.deadline unless `lazy`. Unavailable or DeadlineExceeded
   // name the address; PermissionDenied: the token is wrong; InvalidArgument: the options are;
-  // FailedPrecondition: the wire asked for does not lead to a store of the pool.
+  // FailedPrecondition: the wire asked for does not lead to a store of the pool, or is RDMA where
+  // this host has none.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   // Cancels what is pending and waits for its quiet end.
   virtual ~Client() = default;
@@ -493,7 +512,10 @@ class Client {
       std::string_view name, std::string_view fingerprint, const NamespaceOptions& options = {},
       const CallOptions& call = {}) = 0;
 
-  // Overlapping registrations are allowed; a span must lie within one of them.
+  // Overlapping registrations are allowed; a span must lie within one of them. Where RDMA is used
+  // the memory is registered with every device, which locks it; ResourceExhausted names the limit
+  // (ulimit -l) where that is too low for it. With Wire::kAuto a warning in the log says so, and
+  // RDMA copies what lies there.
   virtual absl::StatusOr<Buffer> RegisterBuffer(const BufferDesc& desc) = 0;
   // Memory that every wire serves best (shared memory, page-aligned, zeroed).
   virtual absl::StatusOr<Buffer> AllocateBuffer(uint64_t bytes) = 0;

@@ -23,6 +23,7 @@
 #include "client/verify_sample.h"
 #include "transport/identity.h"
 #include "transport/io_context.h"
+#include "transport/rdma/host.h"
 #include "transport/shm/lent_memory.h"
 
 namespace cistern {
@@ -70,6 +71,10 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   // Client that made it.
   void Shutdown();
 
+  // Registers the memory with the RDMA devices in use. False: there is none, or (Wire::kAuto) it
+  // could not be done, which the log says. ResourceExhausted names the limit of locked memory.
+  absl::StatusOr<bool> AddToDevices(const BufferDesc& desc);
+
   // The deadline and priority of a call that starts now.
   OperationOptions CallStart(const CallOptions& call, bool async) const;
   // One call to the master; waits for it. Under a guard. A caller's call that takes several of
@@ -101,6 +106,8 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   OperationEnv env;
   // AllocateBuffer's memory; outlives the client where a buffer does.
   const std::shared_ptr<transport::LentMemory> lent = std::make_shared<transport::LentMemory>();
+  // Null: none. Outlives the channels, and the buffers that it knows.
+  std::shared_ptr<transport::rdma::Host> rdma;
   std::unique_ptr<StoreChannels> channels;
   std::unique_ptr<StoreTable> stores;
   std::unique_ptr<MasterLink> master;

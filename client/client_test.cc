@@ -392,8 +392,19 @@ TEST(ClientConnectTest, BadOptionsAreRefused) {
   options.connections_per_store = 0;
   EXPECT_THAT(Client::Connect(options), StatusIs(absl::StatusCode::kInvalidArgument));
   options.connections_per_store = 1;
+  options.rdma.queue_depth = 8;
+  EXPECT_THAT(Client::Connect(options), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(ClientConnectTest, RdmaThatIsAskedForWhereThereIsNoneIsRefusedWithTheReason) {
+  ClientOptions options;
+  options.lazy = true;
   options.wire = Wire::kRdma;
-  EXPECT_THAT(Client::Connect(options), StatusIs(absl::StatusCode::kUnimplemented));
+  options.rdma.enabled = false;
+  EXPECT_THAT(Client::Connect(options),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       testing::HasSubstr("RDMA is asked for, but this host does not have it: "
+                                          "rdma.enabled is false")));
 }
 
 }  // namespace

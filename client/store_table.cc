@@ -53,6 +53,13 @@ void StoreTable::LearnStoreLocked(const wire::StoreEntry& entry, Store* store) {
     found.boot_id = *boot_id;
   }
   found.socket_path = endpoint->socket_path();
+  found.no_rdma = endpoint->no_rdma();
+  if (endpoint->rdma_port() > 0 && endpoint->rdma_port() <= 0xFFFF) {
+    found.rdma_port = static_cast<uint16_t>(endpoint->rdma_port());
+    found.rdma_addresses.assign(endpoint->rdma_addresses().begin(),
+                                endpoint->rdma_addresses().end());
+    if (found.rdma_addresses.empty()) found.rdma_addresses.push_back(found.host);
+  }
   const bool moved = found != store->endpoint;
   if (!moved && store->incarnation == entry.incarnation()) return;
   store->endpoint = std::move(found);

@@ -33,6 +33,9 @@ class StoreTable {
     uint16_t port = 0;
     BootId boot_id = {};      // of its host; zero = not told
     std::string socket_path;  // on that host; "" = none
+    uint16_t rdma_port = 0;   // 0 = none
+    std::vector<std::string> rdma_addresses = {};
+    std::string no_rdma = {};  // why not
     friend bool operator==(const Endpoint&, const Endpoint&) = default;
   };
   // Makes a channel to a store; tests give their own.

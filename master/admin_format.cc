@@ -14,6 +14,7 @@ namespace cistern::master {
 namespace {
 
 constexpr const char* kWires[] = {"tcp", "shm", "rdma", "fake"};
+constexpr size_t kMostWhyBytes = 300;
 
 std::string HexOf(const std::string& bytes) { return absl::BytesToHexString(bytes); }
 
@@ -90,6 +91,7 @@ void FormatStore(const StoreView& store, admin::StoreStats* out) {
     out->add_endpoints(Address(endpoint));
     shm = shm || !endpoint.socket_path().empty();
     rdma = rdma || endpoint.rdma_port() != 0;
+    if (!endpoint.no_rdma().empty()) out->set_no_rdma(endpoint.no_rdma().substr(0, kMostWhyBytes));
   }
   if (!store.endpoints.empty()) out->add_wires("tcp");
   if (shm) out->add_wires("shm");
@@ -119,6 +121,11 @@ void FormatStore(const StoreView& store, admin::StoreStats* out) {
     if (in == 0 && sent == 0) continue;
     (*out->mutable_bytes_by_wire())[absl::StrCat(kWires[wire], "_in")] = in;
     (*out->mutable_bytes_by_wire())[absl::StrCat(kWires[wire], "_out")] = sent;
+  }
+  const int wires = std::min<int>(counters.connections_by_wire_size(), std::size(kWires));
+  for (int wire = 0; wire < wires; ++wire) {
+    const uint64_t n = counters.connections_by_wire(wire);
+    if (n != 0) (*out->mutable_connections_by_wire())[kWires[wire]] = n;
   }
   out->set_uptime_ms(store.heartbeat.uptime_ms());
   out->set_leased_bytes(store.leased_bytes);

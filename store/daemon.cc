@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -24,6 +25,7 @@
 #include "store/maintenance.h"
 #include "store/metrics.h"
 #include "store/peer_ledger.h"
+#include "store/rdma_listener.h"
 #include "store/room_keeper.h"
 #include "store/segment_manager.h"
 #include "store/segment_manifest.h"
@@ -34,6 +36,7 @@
 #include "store/version_ceiling.h"
 #include "store/work_thread.h"
 #include "transport/call_meter.h"
+#include "transport/rdma/rdma.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
 
@@ -136,6 +139,11 @@ class StoreDaemonImpl final : public StoreDaemon, private OpsSource {
   void MakeParts();
   absl::Status Listen();
   absl::Status ListenOnSharedMemory(const transport::TcpServerOptions& tcp);
+  void ListenForRdma(const transport::TcpServerOptions& tcp);
+  // Of the wires in the order of StoreCounters.bytes_by_wire; null where one does not listen.
+  std::array<transport::WireServer*, 3> Servers() const {
+    return {server_.get(), shm_server_.get(), rdma_server_.get()};
+  }
   wire::Endpoint OwnEndpoint() const;
   void AddCounters(wire::StoreCounters* counters) const;
 
@@ -149,6 +157,8 @@ class StoreDaemonImpl final : public StoreDaemon, private OpsSource {
   SegmentManifest manifest_;  // as found; the manager's from then on
   std::atomic<bool> stopping_{false};
   // In the order of their making; each borrows from those above it.
+  std::shared_ptr<transport::rdma::Host> rdma_;  // null: no RDMA
+  std::string why_no_rdma_;                      // where it does not listen for it
   std::unique_ptr<ChunkStore> chunks_;
   transport::CallMeter meter_;  // outlives what may keep a call: room_
   std::unique_ptr<RoomKeeper> room_;
@@ -160,8 +170,9 @@ class StoreDaemonImpl final : public StoreDaemon, private OpsSource {
   WorkThread verifying_{kMaxVerifyingGets, clock_};
   std::unique_ptr<DataService> service_;
   std::unique_ptr<transport::WireServer> server_;
-  std::unique_ptr<transport::WireServer> shm_server_;  // null where shm.enabled = false
-  std::string socket_path_;                            // its socket
+  std::unique_ptr<transport::WireServer> shm_server_;   // null where shm.enabled = false
+  std::string socket_path_;                             // its socket
+  std::unique_ptr<transport::WireServer> rdma_server_;  // null: no RDMA
   std::unique_ptr<OpsServer> ops_;
 };
 
@@ -221,7 +232,13 @@ absl::Status StoreDaemonImpl::Recover(const std::function<bool()>& stop) {
   const absl::Time now = clock_.Wall();
   CISTERN_RETURN_IF_ERROR(MakeDirs(config_.segment_dir()));
   segment_place_ = {config_.data_dir(), config_.segment_dir(), identity_.pool_id,
-                    config_.expected_chunk_bytes()};
+                    config_.expected_chunk_bytes(), /*lend=*/{}};
+  rdma_ = OpenRdmaHost(config_.rdma(), /*has_token=*/!identity_.token.empty(), &why_no_rdma_);
+  if (rdma_ != nullptr) {
+    segment_place_.lend = [host = rdma_](const std::string& name, char* base, uint64_t bytes) {
+      return RegisterSegment(host, name, base, bytes);
+    };
+  }
   CISTERN_ASSIGN_OR_RETURN(configured_segments_, ConfiguredSegments(config_));
   CISTERN_ASSIGN_OR_RETURN(
       std::vector<std::unique_ptr<Segment>> segments,
@@ -317,7 +334,21 @@ absl::Status StoreDaemonImpl::Listen() {
   options.identity = identity_;
   options.clock = &clock_;
   CISTERN_ASSIGN_OR_RETURN(server_, transport::ListenTcp(options, &meter_));
-  return config_.shm().enabled() ? ListenOnSharedMemory(options) : absl::OkStatus();
+  if (config_.shm().enabled()) CISTERN_RETURN_IF_ERROR(ListenOnSharedMemory(options));
+  if (rdma_ != nullptr) ListenForRdma(options);
+  return absl::OkStatus();
+}
+
+void StoreDaemonImpl::ListenForRdma(const transport::TcpServerOptions& tcp) {
+  transport::RdmaServerOptions options;
+  options.host = rdma_;
+  options.port = server_->port();
+  options.io_threads = tcp.io_threads;
+  options.polling = RdmaPolling(config_.rdma());
+  options.limits = tcp.limits;
+  options.identity = tcp.identity;
+  options.clock = tcp.clock;
+  rdma_server_ = ListenOnRdma(std::move(options), &meter_, &why_no_rdma_);
 }
 
 absl::Status StoreDaemonImpl::ListenOnSharedMemory(const transport::TcpServerOptions& tcp) {
@@ -344,6 +375,12 @@ wire::Endpoint StoreDaemonImpl::OwnEndpoint() const {
   endpoint.set_port(server_->port());
   endpoint.set_boot_id(std::string(identity_.boot_id.view()));
   endpoint.set_socket_path(socket_path_);
+  if (rdma_server_ != nullptr) {
+    endpoint.set_rdma_port(rdma_server_->port());
+    for (const std::string& address : rdma_->Addresses()) endpoint.add_rdma_addresses(address);
+  } else {
+    endpoint.set_no_rdma(why_no_rdma_);
+  }
   return endpoint;
 }
 
@@ -351,10 +388,11 @@ void StoreDaemonImpl::AddCounters(wire::StoreCounters* counters) const {
   counters->set_get_bytes(got_bytes_.load(std::memory_order_relaxed));
   uint64_t connections = 0;
   uint64_t protocol_errors = 0;
-  for (const auto* server : {server_.get(), shm_server_.get()}) {
+  for (const transport::WireServer* server : Servers()) {
     const transport::ServerStats stats =
         server != nullptr ? server->stats() : transport::ServerStats();
     connections += stats.connections;
+    counters->add_connections_by_wire(stats.connections);
     protocol_errors += stats.protocol_errors;
     counters->add_bytes_by_wire(stats.bytes_in);
     counters->add_bytes_by_wire(stats.bytes_out);
@@ -379,9 +417,11 @@ std::string StoreDaemonImpl::HttpAddress() const {
 }
 
 bool StoreDaemonImpl::Alive() {
+  const auto servers = Servers();
   return maintenance_->since_tick() < kHungAfter && verifying_.busy_for() < kHungAfter &&
-         server_->Responsive(kProbeTime) &&
-         (shm_server_ == nullptr || shm_server_->Responsive(kProbeTime));
+         std::all_of(servers.begin(), servers.end(), [](transport::WireServer* server) {
+           return server == nullptr || server->Responsive(kProbeTime);
+         });
 }
 
 std::string StoreDaemonImpl::StatusLine() {
@@ -451,8 +491,9 @@ std::string StoreDaemonImpl::GetMetrics() {
   seen.since_maintenance = maintenance_->since_tick();
   seen.calls = meter_.Read();
   seen.calls_in_progress = meter_.in_progress();
-  seen.clients = server_->stats();
-  if (shm_server_ != nullptr) seen.clients += shm_server_->stats();
+  for (const transport::WireServer* server : Servers()) {
+    if (server != nullptr) seen.clients += server->stats();
+  }
   MetricsPage page(StoreMetrics());
   FillStoreMetrics(seen, &page);
   return page.ToText();
@@ -463,8 +504,9 @@ void StoreDaemonImpl::Stop() {
   // The master hears it first and sends nobody here any more. What is still put meanwhile it learns
   // from the next session's snapshot.
   meter_.Close();
-  if (server_ != nullptr) server_->StopAccepting();
-  if (shm_server_ != nullptr) shm_server_->StopAccepting();
+  for (transport::WireServer* server : Servers()) {
+    if (server != nullptr) server->StopAccepting();
+  }
   if (session_client_ != nullptr) session_client_->Stop();
   if (server_ != nullptr) {
     const auto grace = absl::Milliseconds(static_cast<int64_t>(config_.stop_grace_ms()));
@@ -474,6 +516,7 @@ void StoreDaemonImpl::Stop() {
     server_->Stop();
   }
   if (shm_server_ != nullptr) shm_server_->Stop();
+  if (rdma_server_ != nullptr) rdma_server_->Stop();
   if (segments_ != nullptr) segments_->Stop();
   // Calls are over, nothing holds a chunk: now who works on the chunks.
   if (maintenance_ != nullptr) maintenance_->Stop();
@@ -496,6 +539,7 @@ absl::Status StoreDaemon::CheckConfig(const config::StoreConfig& config) {
                      ": anything but loopback needs pool_token_file"));
   }
   CISTERN_RETURN_IF_ERROR(CheckShmConfig(config.shm()));
+  CISTERN_RETURN_IF_ERROR(RdmaHostOptions(config.rdma()).status());
   if (static_cast<size_t>(config.segment_size()) > ChunkStore::kMaxSegments) {
     return absl::InvalidArgumentError(absl::StrCat(
         config.segment_size(), " segments: a store has at most ", ChunkStore::kMaxSegments));

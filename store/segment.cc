@@ -94,7 +94,10 @@ absl::Status Segment::Fill(const SegmentOptions& options, absl::Time now) {
   mapped_bytes_ = options.bytes;
   const bool formatted = reinterpret_cast<const Superblock*>(base_)->magic != 0;
   CISTERN_RETURN_IF_ERROR(formatted ? Attach(options) : Format(options, now));
-  return MakeHuge(options);
+  CISTERN_RETURN_IF_ERROR(MakeHuge(options));
+  // Last: pages that a device knows cannot be moved into huge ones.
+  if (options.lend) lent_ = options.lend(name(), base_, mapped_bytes_);
+  return absl::OkStatus();
 }
 
 absl::Status Segment::MakeHuge(const SegmentOptions& options) {
@@ -114,6 +117,7 @@ absl::Status Segment::MakeHuge(const SegmentOptions& options) {
 }
 
 Segment::~Segment() {
+  lent_.reset();
   if (base_ != nullptr) munmap(base_, mapped_bytes_);
   if (fd_ >= 0) close(fd_);
 }

@@ -4,6 +4,7 @@
 #define CISTERN_STORE_SEGMENT_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -26,6 +27,10 @@ struct SegmentOptions {
   PoolId pool_id;
   HugePages huge_pages = HugePages::kNever;
   StopAsked stop = {};  // allocating many gigabytes takes seconds
+  // What a wire makes of the memory when it is there. The result, which may be null, goes before
+  // the mapping does.
+  std::function<std::shared_ptr<void>(const std::string& name, char* base, uint64_t bytes)> lend =
+      {};
 };
 
 // A mapped segment whose superblock has been checked. Owns the descriptor, the lock on the file and
@@ -81,6 +86,7 @@ class Segment {
   int fd_ = -1;
   char* base_ = nullptr;
   uint64_t mapped_bytes_ = 0;
+  std::shared_ptr<void> lent_;  // what SegmentOptions::lend gave
   bool attached_ = false;
   HugePages huge_pages_ = HugePages::kNever;
   uint64_t huge_bytes_ = 0;

@@ -23,6 +23,7 @@ SegmentOptions OptionsFor(const SegmentPlace& place, const SegmentSpec& spec) {
   options.expected_chunk_bytes = place.expected_chunk_bytes;
   options.pool_id = place.pool_id;
   options.huge_pages = spec.huge_pages;
+  options.lend = place.lend;
   return options;
 }
 

@@ -22,6 +22,7 @@ struct SegmentPlace {
   std::string segment_dir;  // the files
   PoolId pool_id;
   uint64_t expected_chunk_bytes = 64 << 10;
+  decltype(SegmentOptions::lend) lend = {};  // of each
 };
 
 SegmentOptions OptionsFor(const SegmentPlace& place, const SegmentSpec& spec);

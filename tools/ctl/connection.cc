@@ -49,6 +49,22 @@ absl::Status Unreadable(const std::string& path) {
       ErrnoStatus(errno, absl::StrCat("cannot read ", path)).message());
 }
 
+RdmaOptions RdmaOptionsOf(const config::RdmaConfig& config) {
+  RdmaOptions options;
+  options.enabled = config.enabled();
+  options.devices = config.devices();
+  options.gid_index = config.gid_index();
+  options.traffic_class = config.traffic_class();
+  options.service_level = config.service_level();
+  // "auto" is no number, and leaves 0.
+  if (!absl::SimpleAtoi(config.mtu(), &options.mtu_bytes)) options.mtu_bytes = 0;
+  options.queue_depth = config.queue_depth();
+  options.max_inline_bytes = static_cast<uint32_t>(config.max_inline_bytes());
+  options.retry_count = config.retry_count();
+  options.timeout = absl::Milliseconds(static_cast<int64_t>(config.timeout_ms()));
+  return options;
+}
+
 }  // namespace
 
 absl::StatusOr<HostPort> SplitHostPort(const std::string& address) {
@@ -136,6 +152,7 @@ absl::StatusOr<Connection> ResolveConnection(const ConnectionFlags& flags) {
     out.wire = config.wire();
     out.connections_per_store = config.connections_per_store();
     out.deadline_ms = config.deadline_ms();
+    out.rdma = RdmaOptionsOf(config.rdma());
   }
   if (!out.token_file.empty() && access(out.token_file.c_str(), R_OK) != 0) {
     return Unreadable(out.token_file);

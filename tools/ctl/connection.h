@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/client.h"
 
 namespace cistern::ctl {
 
@@ -31,6 +32,7 @@ struct Connection {
   std::string wire = "auto";
   uint32_t connections_per_store = 0;  // 0 = the default
   uint64_t deadline_ms = 0;            // 0 = the default
+  RdmaOptions rdma = {};
 };
 
 // What a daemon writes into its run_dir when it is ready.

@@ -68,6 +68,7 @@ absl::StatusOr<std::unique_ptr<Client>> Context::Data() const {
   options.master_address = resolved.data;
   options.pool_token_file = resolved.token_file;
   options.wire = WireOf(resolved.wire);
+  options.rdma = resolved.rdma;
   if (resolved.connections_per_store != 0) {
     options.connections_per_store = static_cast<int>(resolved.connections_per_store);
   }

@@ -63,12 +63,26 @@ struct WireBytes {
   uint64_t out = 0;
 };
 
-// One row a wire that is offered or has carried something, with why it is used or not.
+// Why stores do not offer RDMA: each reason once, with the first store that gives it.
+std::string WhyNoRdma(const admin::StatsReply& reply) {
+  std::map<std::string, std::string> first;
+  for (const admin::StoreStats& store : reply.stores()) {
+    if (!store.no_rdma().empty()) first.emplace(store.no_rdma(), store.name());
+  }
+  std::vector<std::string> parts;
+  for (const auto& [why, store] : first) parts.push_back(absl::StrCat(store, ": ", why));
+  return absl::StrJoin(parts, "; ");
+}
+
+// One row a wire that is offered or has carried something, and RDMA where stores say why they do
+// not offer it: who uses it, and why it is used or not.
 void AddWires(const admin::StatsReply& reply, Table& table) {
   std::map<std::string, WireBytes> carried;
   std::map<std::string, size_t> offered;
+  std::map<std::string, uint64_t> connections;
   for (const admin::StoreStats& store : reply.stores()) {
     for (const std::string& wire : store.wires()) ++offered[wire];
+    for (const auto& [wire, count] : store.connections_by_wire()) connections[wire] += count;
     for (const auto& [name, bytes] : store.bytes_by_wire()) {
       const size_t cut = name.rfind('_');
       if (cut == std::string::npos || bytes == 0) continue;
@@ -79,6 +93,8 @@ void AddWires(const admin::StatsReply& reply, Table& table) {
   std::set<std::string> names;
   for (const auto& [name, count] : offered) names.insert(name);
   for (const auto& [name, bytes] : carried) names.insert(name);
+  const std::string no_rdma = WhyNoRdma(reply);
+  if (!no_rdma.empty()) names.insert("rdma");
   const auto stores = static_cast<size_t>(reply.stores_size());
   for (const std::string& name : names) {
     const WireBytes bytes = carried[name];
@@ -92,12 +108,17 @@ void AddWires(const admin::StatsReply& reply, Table& table) {
     } else if (name == "tcp") {
       why = "taken where no faster wire serves both ends";
     }
-    if (offered[name] < stores) {
-      absl::StrAppend(&why, why.empty() ? "" : "; ", "offered by ", offered[name], " of ",
+    const auto found = offered.find(name);
+    const size_t by = found == offered.end() ? 0 : found->second;
+    if (by < stores) {
+      absl::StrAppend(&why, why.empty() ? "" : "; ", "offered by ", by, " of ",
                       Plural(stores, "store"));
+      if (name == "rdma" && !no_rdma.empty()) absl::StrAppend(&why, " (", no_rdma, ")");
     }
-    table.AddRow(
-        {"wire " + name, absl::StrCat(Bytes(bytes.in), " in, ", Bytes(bytes.out), " out; ", why)});
+    const std::string peers =
+        connections[name] == 0 ? "" : absl::StrCat(Plural(connections[name], "connection"), ", ");
+    table.AddRow({"wire " + name,
+                  absl::StrCat(peers, Bytes(bytes.in), " in, ", Bytes(bytes.out), " out; ", why)});
   }
 }
 

@@ -65,6 +65,19 @@ TEST(RenderStatsTest, SaysWhichWireCarriesTheBytesAndWhy) {
                                             "host; offered by 1 of 2 stores"));
 }
 
+TEST(RenderStatsTest, SaysHowManyUseAWireAndWhyABetterOneIsNotOffered) {
+  admin::StatsReply reply = TwoStores();
+  (*reply.mutable_stores(0)->mutable_connections_by_wire())["tcp"] = 3;
+  (*reply.mutable_stores(1)->mutable_connections_by_wire())["tcp"] = 4;
+  reply.mutable_stores(0)->add_wires("rdma");
+  reply.mutable_stores(1)->set_no_rdma("the link of mlx5_0:1 is down");
+  const std::string text = RenderStats(reply);
+  EXPECT_THAT(text, HasSubstr("wire tcp           7 connections, 2.0 MiB in, 6.0 MiB out; taken"));
+  EXPECT_THAT(text, HasSubstr("wire rdma          0 B in, 0 B out; taken where client and store "
+                              "both have it; offered by 1 of 2 stores (127.0.0.1:7611: the link of "
+                              "mlx5_0:1 is down)"));
+}
+
 TEST(RenderStoresTest, ShowsOneRowATierAndTheStoreOnce) {
   admin::StatsReply reply = TwoStores();
   reply.mutable_stores(0)->add_tiers()->set_tier("ssd");

@@ -62,7 +62,7 @@ void AddFlags(CLI::App& app, DemoOptions& options) {
   AddSize(app, "--chunk-bytes", options.chunk_bytes, "bytes of a chunk");
   AddSize(app, "--pool-bytes", options.pool_bytes, "bytes of the pool, over all stores");
   app.add_option("--wire", options.wire, "the wire to use")
-      ->check(CLI::IsMember({"auto", "tcp", "shm"}));
+      ->check(CLI::IsMember({"auto", "tcp", "shm", "rdma"}));
   app.add_option("--seed", options.seed, "of the generated workload and the chunks' bytes");
   app.add_flag("--keep", options.keep, "leave the pool up");
   app.add_option("--json", options.json, "write the results there as JSON");

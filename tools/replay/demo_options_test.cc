@@ -31,7 +31,6 @@ TEST(DemoOptionsTest, RefusesWhatCannotBe) {
                                                         {"--chunk-bytes", "2GiB"},
                                                         {"--pool-bytes", "7parsecs"},
                                                         {"--wire", "pigeon"},
-                                                        {"--wire", "rdma"},
                                                         {"--stores", "0"},
                                                         {"--clients", "0"},
                                                         {"--requests", "0"},

@@ -83,11 +83,15 @@ absl::Status SharedReceives::Post(uint32_t slot) {
   return error == 0 ? absl::OkStatus() : ErrnoStatus(error, "ibv_post_srq_recv");
 }
 
+absl::Status BounceRing::Prepare() {
+  if (memory_ != nullptr) return absl::OkStatus();
+  CISTERN_ASSIGN_OR_RETURN(memory_, RegisteredBytes::Create(pd_, kBytes, access_));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<uint8_t*> BounceRing::Take(size_t wanted, size_t* given) {
   *given = 0;
-  if (memory_ == nullptr) {
-    CISTERN_ASSIGN_OR_RETURN(memory_, RegisteredBytes::Create(pd_, kBytes, access_));
-  }
+  CISTERN_RETURN_IF_ERROR(Prepare());
   const size_t at = static_cast<size_t>(end_ % kBytes);
   *given = std::min({wanted, kBytes - static_cast<size_t>(end_ - begin_), kBytes - at});
   end_ += *given;

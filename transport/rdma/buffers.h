@@ -67,13 +67,15 @@ class SharedReceives {
   SharedReceiveQueue queue_;
 };
 
-// Hands out and takes back in the same order. Used by one thread at a time; the memory is made when
-// it is first asked for.
+// Hands out and takes back in the same order. Used by one thread at a time; the memory is made by
+// Prepare, or when it is first asked for.
 class BounceRing {
  public:
   static constexpr size_t kBytes = 256 << 10;
   BounceRing(ibv_pd* pd, unsigned int access) : pd_(pd), access_(access) {}
 
+  // ResourceExhausted: it cannot be registered.
+  absl::Status Prepare();
   // At most `wanted` bytes, in one piece; *given = how many, 0: none now.
   absl::StatusOr<uint8_t*> Take(size_t wanted, size_t* given);
   void Give(size_t bytes) { begin_ += bytes; }

@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 
-#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -90,24 +89,6 @@ TEST(ConnectionsTest, ThousandMadeAndDroppedLeaveNothing) {
   const auto last = MakeRdmaChannel(io.get(), channel);
   EXPECT_OK(RoundTrip(*io, *last, "echo x"));
 }
-
-// Fills the first bytes of some memory.
-class MemorySink final : public PayloadSink {
- public:
-  MemorySink(uint8_t* data, size_t bytes) : data_(data), left_(bytes) {}
-  void NextBuffers(size_t max_bytes, size_t, std::vector<iovec>* out) override {
-    if (left_ > 0) out->push_back({data_, std::min(max_bytes, left_)});
-  }
-  absl::Status Landed(size_t bytes) override {
-    data_ += bytes;
-    left_ -= bytes;
-    return absl::OkStatus();
-  }
-
- private:
-  uint8_t* data_;
-  size_t left_;
-};
 
 TEST(ConnectionsTest, TransfersCrossTheBordersOfRegions) {
   std::vector<ChosenPort> ports;

@@ -65,6 +65,42 @@ class TestMemory {
   std::shared_ptr<Host> host_;
 };
 
+// Gives some memory as it is.
+class MemorySource final : public PayloadSource {
+ public:
+  MemorySource(uint8_t* data, uint64_t bytes) : data_(data), left_(bytes) {}
+  uint64_t remaining() const override { return left_; }
+  void NextPieces(size_t max_bytes, size_t, std::vector<iovec>* out) override {
+    const size_t n = static_cast<size_t>(std::min<uint64_t>(max_bytes, left_));
+    out->push_back({data_, n});
+    data_ += n;
+    left_ -= n;
+  }
+
+ private:
+  uint8_t* data_;
+  uint64_t left_;
+};
+
+// Fills some memory.
+class MemorySink final : public PayloadSink {
+ public:
+  MemorySink(uint8_t* data, uint64_t bytes) : data_(data), left_(bytes) {}
+  void NextBuffers(size_t max_bytes, size_t, std::vector<iovec>* out) override {
+    const size_t n = static_cast<size_t>(std::min<uint64_t>(max_bytes, left_));
+    if (n > 0) out->push_back({data_, n});
+  }
+  absl::Status Landed(size_t bytes) override {
+    data_ += bytes;
+    left_ -= bytes;
+    return absl::OkStatus();
+  }
+
+ private:
+  uint8_t* data_;
+  uint64_t left_;
+};
+
 // "echo TEXT"; "get N": the extent's first N bytes; "put N": N bytes into the extent; "pause N":
 // has N bytes come and never takes them.
 class ExtentStore final : public RequestHandler {
@@ -80,12 +116,13 @@ class ExtentStore final : public RequestHandler {
     std::shared_ptr<ServerCall> shared = std::move(call);
     if (words[0] == "echo") return shared->Reply(FrameType::kPong, words[1], true);
     if (words[0] == "get") {
-      shared->Reply(FrameType::kGetHead, "", false, std::make_unique<Source>(extent_.data(), bytes),
+      shared->Reply(FrameType::kGetHead, "", false,
+                    std::make_unique<MemorySource>(extent_.data(), bytes),
                     [shared](absl::Status) { shared->Reply(FrameType::kGetDone, "", true); });
       return;
     }
     if (words[0] == "put") {
-      auto sink = std::make_shared<Sink>(extent_.data(), bytes);
+      auto sink = std::make_shared<MemorySink>(extent_.data(), bytes);
       shared->ReceivePayload(bytes, sink.get(), [this, shared, sink](absl::Status status) {
         (status.ok() ? received : not_received).fetch_add(1);
         if (status.ok()) shared->Reply(FrameType::kPutDone, "", true);
@@ -99,39 +136,6 @@ class ExtentStore final : public RequestHandler {
   std::atomic<int> not_received{0};
 
  private:
-  class Source final : public PayloadSource {
-   public:
-    Source(uint8_t* data, uint64_t bytes) : data_(data), left_(bytes) {}
-    uint64_t remaining() const override { return left_; }
-    void NextPieces(size_t max_bytes, size_t, std::vector<iovec>* out) override {
-      const size_t n = static_cast<size_t>(std::min<uint64_t>(max_bytes, left_));
-      out->push_back({data_, n});
-      data_ += n;
-      left_ -= n;
-    }
-
-   private:
-    uint8_t* data_;
-    uint64_t left_;
-  };
-  class Sink final : public PayloadSink {
-   public:
-    Sink(uint8_t* data, uint64_t bytes) : data_(data), left_(bytes) {}
-    void NextBuffers(size_t max_bytes, size_t, std::vector<iovec>* out) override {
-      const size_t n = static_cast<size_t>(std::min<uint64_t>(max_bytes, left_));
-      if (n > 0) out->push_back({data_, n});
-    }
-    absl::Status Landed(size_t bytes) override {
-      data_ += bytes;
-      left_ -= bytes;
-      return absl::OkStatus();
-    }
-
-   private:
-    uint8_t* data_;
-    uint64_t left_;
-  };
-
   TestMemory& extent_;
   std::vector<std::shared_ptr<ServerCall>> paused_;
 };

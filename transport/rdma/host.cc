@@ -125,7 +125,10 @@ absl::Status Host::AddMemory(void* address, uint64_t bytes, MemoryRights rights)
     }
   };
   std::vector<std::thread> helpers;
-  for (size_t i = 1; i < std::min(pieces.size(), kMostRegistering); ++i) helpers.emplace_back(work);
+  // What is small is done before a thread has started.
+  const size_t threads =
+      bytes > options_.region_bytes ? std::min(pieces.size(), kMostRegistering) : 1;
+  for (size_t i = 1; i < threads; ++i) helpers.emplace_back(work);
   work();
   for (std::thread& helper : helpers) helper.join();
   if (!failed) return absl::OkStatus();

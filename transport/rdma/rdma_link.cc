@@ -39,14 +39,20 @@ void RdmaLink::Close() {
   if (failure_.ok()) failure_ = absl::UnavailableError("rdma: the connection is closed");
 }
 
-absl::Status RdmaLink::OnServerReady(bool, wire::AuthOk*) {
+// Here, where it still turns the connection down: a peer with another wire then takes that.
+absl::Status RdmaLink::PrepareRings() {
+  CISTERN_RETURN_IF_ERROR(out_ring_.Prepare());
+  return in_ring_.Prepare();
+}
+
+absl::Status RdmaLink::OnServerReady(bool small_lane, wire::AuthOk*) {
   ready_ = true;
-  return absl::OkStatus();
+  return small_lane ? absl::OkStatus() : PrepareRings();
 }
 
 absl::Status RdmaLink::OnClientReady(const wire::AuthOk&) {
   ready_ = true;
-  return absl::OkStatus();
+  return PrepareRings();
 }
 
 // --- turns ---

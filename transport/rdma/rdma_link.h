@@ -71,7 +71,7 @@ class RdmaLink : public StreamLink, public PlacingCarrier, protected EndpointEve
   void Close() override;
   bool WentStale() override { return !Progress().ok(); }
   PlacingCarrier* placing_carrier() override { return this; }
-  absl::Status OnServerReady(bool, wire::AuthOk*) override;
+  absl::Status OnServerReady(bool small_lane, wire::AuthOk* ok) override;
   absl::Status OnClientReady(const wire::AuthOk&) override;
 
   // PlacingCarrier
@@ -157,6 +157,7 @@ class RdmaLink : public StreamLink, public PlacingCarrier, protected EndpointEve
   bool starved_ = false;  // Place could not go on
 
  private:
+  absl::Status PrepareRings();
   bool CanOpenStream() const;
   bool OpenMessage();
   size_t AppendStream(const void* data, size_t bytes);

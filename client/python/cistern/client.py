@@ -29,7 +29,7 @@ class StoreWire(NamedTuple):
     """How a store is reached."""
 
     store: bytes
-    wire: str  # "shm", "tcp"
+    wire: str  # "shm", "rdma", "tcp"
     address: str
     why: str
 
@@ -221,7 +221,7 @@ def connect(master: str = "127.0.0.1:7600", *, token_file: Optional[str] = None,
             deadline: Optional[float] = None, wire: str = "auto", connections_per_store: int = 0,
             max_inflight_bytes: int = 0, lazy: bool = False) -> Client:
     """A client of the pool whose master's data port is `master`. `deadline`: of calls that name none,
-    in seconds (5). `wire`: auto, tcp, shm. Raises CisternError, which names the address."""
+    in seconds (5). `wire`: auto, tcp, shm, rdma. Raises CisternError, which names the address."""
     options = sized(_abi.ClientOptions, flags=_LAZY if lazy else 0, master_address=master.encode(),
                     pool_token_file=token_file.encode() if token_file else None,
                     deadline_us=to_micros(deadline), wire=_WIRES[wire],

@@ -51,6 +51,7 @@ class PoolFixture : public ::testing::Test {
     options.master_address = pool_->connection().data;
     options.pool_token_file = pool_->connection().token_file;
     options.deadline = absl::Seconds(30);  // sanitizers and busy hosts are slow
+    options.wire = wire_;
     return options;
   }
   pid_t store_pid(int store) const { return pool_->pids()[1 + static_cast<size_t>(store)]; }
@@ -124,6 +125,7 @@ class PoolFixture : public ::testing::Test {
     return *stats;
   }
 
+  Wire wire_ = Wire::kAuto;
   pool::LocalPoolOptions pool_options_;
   std::unique_ptr<pool::LocalPool> pool_;
   std::vector<std::unique_ptr<pool::ChildProcess>> again_;  // stores that were started again

@@ -1,5 +1,5 @@
 // A process that puts chunks until it is killed.
-//   putter MASTER TOKEN_FILE BYTES
+//   putter MASTER TOKEN_FILE BYTES [rdma]
 // Puts "dying 0", "dying 1", ... of BYTES each into the namespace "test".
 #include <cstdlib>
 #include <string>
@@ -8,8 +8,12 @@
 #include "client/client.h"
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
-  auto client = cistern::Client::Connect({.master_address = argv[1], .pool_token_file = argv[2]});
+  if (argc != 4 && argc != 5) return 2;
+  cistern::ClientOptions options;
+  options.master_address = argv[1];
+  options.pool_token_file = argv[2];
+  if (argc == 5) options.wire = cistern::Wire::kRdma;
+  auto client = cistern::Client::Connect(options);
   if (!client.ok()) return 3;
   auto ns = (*client)->OpenNamespace("test", "v1");
   const auto bytes = static_cast<uint64_t>(std::atoll(argv[3]));
