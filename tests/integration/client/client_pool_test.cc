@@ -46,6 +46,21 @@ TEST_F(ClientPoolTest, SizesFrom4KiBTo64MiBComeBackVerified) {
   }
 }
 
+// Twenty in a row: a lookup that only looked would come before the store's report each time.
+TEST_F(ClientPoolTest, OwnLookupsSeeAPutAtOnce) {
+  int n = 0;
+  int in_a_row = 0;
+  EXPECT_TRUE(Eventually([&] {
+    const std::string key = "own " + std::to_string(n++);
+    EXPECT_EQ(Put(key, 1, 4096), ChunkCode::kOk) << message_;
+    const KeyId ids[] = {Id(key)};
+    const auto found = ns_->Lookup(ids);
+    EXPECT_OK(found);
+    in_a_row = found.ok() && found->leading_run == 1 && !found->leases.empty() ? in_a_row + 1 : 0;
+    return in_a_row == 20;
+  }));
+}
+
 TEST_F(ClientPoolTest, SixtyFourUnalignedSpans) {
   constexpr uint64_t kPiece = 16'411;  // a prime
   std::vector<Span> from;
