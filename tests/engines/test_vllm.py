@@ -244,11 +244,15 @@ def test_no_pool_at_all(start, pool, expected):
         assert engine.said("no pool at 127.0.0.1:1")
 
 
-def test_another_model_of_the_same_name_shares_nothing(start, pool, expected):
-    with start("tiny-2", pool, model_name="tiny") as other:
-        found = other.generate(prompt(0), max_tokens=TOKENS)
-        assert found["cached"] == [0] and found["tokens"] != [expected[0]]
-    names = {one["name"] for one in stats(pool)["namespaces"]}
+def test_another_model_of_the_same_name_shares_nothing(start, expected):
+    with dev.running(64 << 20) as own:
+        with start("tiny", own) as one:
+            store_prompt(one, own, 1)
+        with start("tiny-2", own, model_name="tiny") as other:
+            found = other.generate(prompt(1), max_tokens=TOKENS)
+            assert found["cached"] == [0] and found["tokens"] != [expected[1]]
+            assert eventually(lambda: stored(own) == 2 * BLOCKS)
+        names = {one["name"] for one in stats(own)["namespaces"]}
     assert len(names) == 2 and all(name.startswith("vllm/tiny-") for name in names)
 
 

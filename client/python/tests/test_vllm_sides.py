@@ -59,8 +59,10 @@ class Engine:
 
     def __init__(self, pool, *, workers=1, identity="engine", loads=True, saves=True, wait=True,
                  **options):
-        options = Options(master_address=pool.master if pool else "127.0.0.1:1",
-                          pool_token_file=pool.token_file if pool else "", **options)
+        # Long ones: a busy machine is not what is tested.
+        options = Options(**{"master_address": pool.master if pool else "127.0.0.1:1",
+                             "pool_token_file": pool.token_file if pool else "", "load_deadline": 20.0,
+                             "lookup_deadline": 20.0, "save_deadline": 20.0, **options})
         facts = EngineFacts(TOKENS, workers, loads, saves, False, "model", {"test": identity})
         self.scheduler = SchedulerSide(options, facts, PoolLink(options, LOG), LOG)
         self.workers, self.caches = [], []
@@ -78,6 +80,7 @@ class Engine:
         self.heard = {}
 
     def close(self):
+        _finished.clear()
         for side in [*self.workers, self.scheduler]:
             side.close()
 
@@ -161,7 +164,7 @@ class Engine:
             hashes.append(b"hash:" + chain[-24:])
         request = SimpleNamespace(
             request_id=name, num_prompt_tokens=TOKENS * len(prompt) + output,
-            num_tokens=TOKENS * len(prompt) + output, num_computed_tokens=0, block_hashes=hashes,
+            num_tokens=TOKENS * len(prompt) + output, num_computed_tokens=0, block_hashes=hashes, tag=tag,
             blocks=[self.free.pop(0) for _ in range(len(prompt) + 1)])
         self.scheduler.add(request, tag)
         return request
@@ -179,7 +182,10 @@ class Engine:
 
     def finish(self, request):
         """The request ends; answers whether its blocks were kept, and waits until they are not."""
+        keys = [request.tag + one for one in request.block_hashes]
         kept = self.scheduler.finished(request, request.blocks)
+        if kept:
+            _finished.append((self.scheduler._link.namespace, keys, len(self.workers)))
         assert self.scheduler.frees_blocks_soon or not kept
         end = time.monotonic() + 20
         while kept and time.monotonic() < end:
@@ -219,9 +225,21 @@ class Engine:
 PROMPT = ["once", "upon", "a", "time"]
 
 
-def visible():
+_finished = []  # (namespace, keys, shards) of requests whose saves are done
+
+
+def seen(namespace, keys, shards=1):
     """Puts are seen by others' lookups some milliseconds after they were acknowledged."""
-    time.sleep(0.1)
+    end = time.monotonic() + 20
+    while not all(namespace.exists(keys, shard_count=shards)):
+        assert time.monotonic() < end, "never seen"
+        time.sleep(0.01)
+
+
+def visible():
+    """What was saved so far is."""
+    while _finished:
+        seen(*_finished.pop())
 
 
 @pytest.fixture
@@ -281,7 +299,7 @@ def test_a_block_counts_only_if_every_share_is_there(pool, identity):
         end = time.monotonic() + 20
         while engine.workers[0]._saving and time.monotonic() < end:
             engine.step()
-        visible()
+        seen(engine.scheduler._link.namespace, request.block_hashes)
         assert engine.ask(engine.arrive("b", PROMPT)) == 0
 
 
@@ -367,7 +385,9 @@ def test_sync_loads_that_fail_store_nothing_that_was_computed_behind_them(pool, 
         assert said.bad == {request.blocks[0]}
         # Were these two stored now, they would be wrong for everybody.
         engine.step([(request, 0, 4)])
-        visible()
+        engine.step()  # whatever was to be saved is
+        while engine.workers[0]._saving:
+            engine.step()
         assert namespace.exists(keys) == [False, True, False, False]
         engine.step([(request, 4, 13)])
         engine.step([(request, 17, 1)])
