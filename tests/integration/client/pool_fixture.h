@@ -52,6 +52,7 @@ class PoolFixture : public ::testing::Test {
     options.pool_token_file = pool_->connection().token_file;
     options.deadline = absl::Seconds(30);  // sanitizers and busy hosts are slow
     options.wire = wire_;
+    options.rdma = rdma_;
     return options;
   }
   pid_t store_pid(int store) const { return pool_->pids()[1 + static_cast<size_t>(store)]; }
@@ -126,6 +127,7 @@ class PoolFixture : public ::testing::Test {
   }
 
   Wire wire_ = Wire::kAuto;
+  RdmaOptions rdma_;
   pool::LocalPoolOptions pool_options_;
   std::unique_ptr<pool::LocalPool> pool_;
   std::vector<std::unique_ptr<pool::ChildProcess>> again_;  // stores that were started again
