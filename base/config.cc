@@ -139,6 +139,7 @@ class Loader {
 
  private:
   absl::Status At(const toml::source_region& where, const absl::Status& status) const {
+    if (file_name_.empty()) return status;  // there is none
     // Tables that nobody wrote have no place: the file's first line stands for them.
     const auto line = std::max<toml::source_index>(1, where.begin.line);
     return Annotate(status, absl::StrCat(file_name_, ":", line));
@@ -221,7 +222,7 @@ class Loader {
       if (status.ok()) status = internal::CheckRules(field, *parsed);
       if (!status.ok()) return At(node->source(), Annotate(status, key));
       value = *parsed;
-      source = absl::StrCat("file:", node->source().begin.line);
+      source = absl::StrCat(file_name_, ":", node->source().begin.line);
     }
     if (const auto it = overrides_.find(key); it != overrides_.end()) {
       used_.insert(key);
@@ -234,8 +235,12 @@ class Loader {
     }
     if (source == "default") {
       if (internal::IsRequired(field)) {
-        return At(table,
-                  absl::InvalidArgumentError(absl::StrCat("missing required key \"", key, "\"")));
+        return At(table, absl::InvalidArgumentError(absl::StrCat(
+                             "missing required key \"", key, "\"",
+                             file_name_.empty() ? absl::StrCat(": name a configuration file with "
+                                                               "--config, or --set ",
+                                                               key, "=VALUE")
+                                                : "")));
       }
       CISTERN_ASSIGN_OR_RETURN(value, internal::DefaultOf(field));
     }

@@ -25,7 +25,7 @@ std::string FormatSize(uint64_t bytes);  // "64GiB" when exact, else "1.4GiB"
 struct ConfigValue {
   std::string key;     // "lease", "log.level", "segment[0].size"
   std::string value;   // as one would write it
-  std::string source;  // "default", "file:12", "flag"
+  std::string source;  // "default", "/etc/cistern/master.toml:12", "flag"
 };
 
 struct LoadedConfig {
@@ -35,7 +35,8 @@ struct LoadedConfig {
 
 // Fills `message` from: defaults, then the TOML text, then `overrides` ("lease" -> "5s",
 // "log.level" -> "debug"). InvalidArgument: "FILE:LINE: ..." for an unknown key (with the nearest
-// known one), a wrong type or unit, a value out of range, a missing required key.
+// known one), a wrong type or unit, a value out of range, a missing required key. `file_name` "":
+// there is no file, and what is missing is said to be given with --config or --set.
 absl::StatusOr<LoadedConfig> LoadConfig(
     std::string_view toml_text, std::string_view file_name,
     const std::vector<std::pair<std::string, std::string>>& overrides,

@@ -56,7 +56,7 @@ TEST(ConfigTest, AbsentKeysHaveTheDefaultsOfTheSchema) {
   EXPECT_EQ(config.log().level(), "info");
   EXPECT_EQ(Find(loaded, "lease")->source, "default");
   EXPECT_EQ(Find(loaded, "lease")->value, "10s");
-  EXPECT_EQ(Find(loaded, "data_dir")->source, "file:1");
+  EXPECT_EQ(Find(loaded, "data_dir")->source, "m.toml:1");
 }
 
 TEST(ConfigTest, EveryDefaultKeepsItsOwnRules) {
@@ -100,7 +100,7 @@ TEST(ConfigTest, ArraysOfTablesKeepTheirOrder) {
   EXPECT_EQ(config.segment(1).size_bytes(), 1'073'741'824u);
   EXPECT_EQ(config.segment(1).kind(), "memfd");
   EXPECT_EQ(Find(loaded, "segment[1].size")->value, "1GiB");
-  EXPECT_EQ(Find(loaded, "segment[1].size")->source, "file:5");
+  EXPECT_EQ(Find(loaded, "segment[1].size")->source, "s.toml:5");
   EXPECT_EQ(Find(loaded, "segment[0].name")->source, "flag");
 }
 
@@ -113,6 +113,17 @@ TEST(ConfigTest, FlagsWinOverTheFileAndTheLastFlagOverTheFirst) {
   EXPECT_EQ(config.lease_ms(), 7000u);
   EXPECT_EQ(config.log().level(), "debug");
   EXPECT_EQ(Find(loaded, "lease")->source, "flag");
+}
+
+TEST(ConfigTest, WithoutAFileWhatIsMissingIsSaidToBeGiven) {
+  config::MasterConfig config;
+  EXPECT_THAT(LoadConfig("", "", {}, &config),
+              StatusIs(StatusCode::kInvalidArgument,
+                       "missing required key \"data_dir\": name a configuration file with "
+                       "--config, or --set data_dir=VALUE"));
+  EXPECT_THAT(
+      LoadConfig("", "m.toml", {}, &config),
+      StatusIs(StatusCode::kInvalidArgument, "m.toml:1: missing required key \"data_dir\""));
 }
 
 TEST(ConfigTest, FlagsMayAddTables) {

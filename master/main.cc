@@ -27,7 +27,7 @@ DaemonInfo Info() {
       "The master of a pool: knows which store holds which chunk, places new ones, evicts old "
       "ones. "
       "A first start with an empty data_dir makes a pool; --init does so too, makes the token, and "
-      "exits.";
+      "exits. With a token: --config FILE --init first, then --config FILE.";
   info.config = config::MasterConfig::descriptor();
   info.has_init = true;
   return info;
@@ -102,7 +102,7 @@ int Main(int argc, char** argv) {
   }
   config::MasterConfig config;
   const absl::StatusOr<LoadedConfig> loaded =
-      flags.config_path.empty() ? LoadConfig("", "flags", flags.overrides, &config)
+      flags.config_path.empty() ? LoadConfig("", "", flags.overrides, &config)
                                 : LoadConfigFile(flags.config_path, flags.overrides, &config);
   if (!loaded.ok()) return Refuse(kExitUsage, loaded.status());
   if (absl::Status s = CheckSettings(config); !s.ok()) return Refuse(kExitUsage, s);

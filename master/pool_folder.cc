@@ -85,8 +85,8 @@ absl::StatusOr<std::unique_ptr<RocksStateStore>> OpenPool(const config::MasterCo
     if (!empty) {
       return absl::FailedPreconditionError(
           absl::StrCat("data_dir ", dir,
-                       " holds files but no pool: check data_dir, or make a pool there with "
-                       "cistern-master --init"));
+                       " holds files but no pool: check data_dir, or make a pool there: the same "
+                       "command with --init, once, before it"));
     }
     CISTERN_RETURN_IF_ERROR(MakeDirs(dir));
     const PoolIdentity pool = NewPool(clock);
@@ -100,10 +100,11 @@ absl::StatusOr<std::string> ReadToken(const config::MasterConfig& config) {
   if (config.pool_token_file().empty()) return std::string();
   absl::StatusOr<std::string> token = ReadSecretFile(config.pool_token_file(), kTokenBytes);
   if (absl::IsNotFound(token.status())) {
-    return absl::NotFoundError(absl::StrCat(
-        token.status().message(), ": copy the pool's token there, or make one with --init"));
+    return absl::NotFoundError(absl::StrCat("pool_token_file: ", token.status().message(),
+                                            ": copy the pool's token there, or make one: the same "
+                                            "command with --init, once, before it"));
   }
-  return token;
+  return token.ok() ? token : Annotate(token.status(), "pool_token_file");
 }
 
 }  // namespace cistern::master

@@ -39,10 +39,11 @@ absl::Status CheckSettings(const config::MasterConfig& config) {
     return absl::InvalidArgumentError("suspect_after must be shorter than dead_after");
   }
   if (config.pool_token_file().empty() && !IsLoopbackAddress(config.listen_address())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "listen_address '", config.listen_address(),
-        "' can be reached from other hosts: set pool_token_file (cistern-master --init makes the "
-        "token), or listen on 127.0.0.1"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("listen_address '", config.listen_address(),
+                     "' can be reached from other hosts: set pool_token_file and run the same "
+                     "command with --init, "
+                     "once, which makes the token; or listen on 127.0.0.1"));
   }
   if (config.data_port() != 0 && config.data_port() == config.grpc_port()) {
     return absl::InvalidArgumentError("data_port and grpc_port must differ");

@@ -211,8 +211,16 @@ absl::Status StoreDaemonImpl::MakeIdentity(const std::function<bool()>& stop) {
   identity_.boot_id = transport::ReadBootId();
   identity_.software_version = std::string(SoftwareVersion());
   if (!config_.pool_token_file().empty()) {
-    CISTERN_ASSIGN_OR_RETURN(identity_.token,
-                             ReadSecretFile(config_.pool_token_file(), kMinTokenBytes));
+    // Whatever is wrong with the file, the configuration that names it is.
+    absl::StatusOr<std::string> token = ReadSecretFile(config_.pool_token_file(), kMinTokenBytes);
+    if (!token.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("pool_token_file: ", token.status().message(),
+                       absl::IsNotFound(token.status())
+                           ? ": copy the token there that cistern-master --init has made"
+                           : ""));
+    }
+    identity_.token = *std::move(token);
   }
   CISTERN_ASSIGN_OR_RETURN(identity_.pool_id, ReadPoolId(config_.data_dir()));
   if (identity_.pool_id.IsZero()) {

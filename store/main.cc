@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
 
   cistern::config::StoreConfig config;
   const auto loaded = flags.config_path.empty()
-                          ? cistern::LoadConfig("", "(no file)", flags.overrides, &config)
+                          ? cistern::LoadConfig("", "", flags.overrides, &config)
                           : cistern::LoadConfigFile(flags.config_path, flags.overrides, &config);
   absl::Status status = loaded.status();
   if (status.ok()) status = cistern::store::StoreDaemon::CheckConfig(config);

@@ -16,6 +16,7 @@
 #include "base/digest.h"
 #include "base/key_hash.h"
 #include "base/ops/http_testing.h"
+#include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/data.pb.h"
@@ -202,6 +203,57 @@ TEST(ServiceTest, SignalEndsAStoreThatWaitsForItsFirstMaster) {
   (*child)->Signal(SIGTERM);
   ASSERT_TRUE((*child)->WaitFor(kPatience));
   EXPECT_EQ((*child)->exit_code(), 0) << (*child)->LogTail();
+}
+
+// What a daemon that is to end at once does: its exit code and what it printed.
+struct Ended {
+  int exit_code = -1;
+  std::string log;
+};
+
+Ended RunToItsEnd(const std::string& name, const std::vector<std::string>& arguments) {
+  std::vector<std::string> argv = {name + "/cistern-" + name};
+  argv.insert(argv.end(), arguments.begin(), arguments.end());
+  const TempDir dir;
+  auto child = pool::ChildProcess::Start(
+      {.name = name, .argv = std::move(argv), .log_path = dir / "log"}, Clock::Real());
+  EXPECT_TRUE(child.ok()) << child.status();
+  if (!child.ok()) return {};
+  EXPECT_TRUE((*child)->WaitFor(kPatience)) << name << " goes on";
+  return {(*child)->exit_code(), ReadFile(dir / "log")};
+}
+
+// systemd does not start again what ends with 2.
+TEST(ServiceTest, WrongConfigurationEndsBothDaemonsWithTwo) {
+  const TempDir dir;
+  WriteFile(dir / "open", "a secret that everybody can read, 32 bytes and more", 0644);
+  WriteFile(dir / "short", "too short", 0600);
+  for (const std::string daemon : {"master", "store"}) {
+    std::vector<std::string> good = {
+        "--set", "data_dir=" + (dir / daemon), "--set", "data_port=0", "--set", "http_port=0"};
+    if (daemon == "master") {
+      good.insert(good.end(), {"--set", "grpc_port=0"});
+    } else {
+      good.insert(good.end(),
+                  {"--set", "segment_dir=" + (dir / "segments"), "--set", "segment[0].size=8MiB"});
+    }
+    for (const std::string& file : {dir / "none", dir / "open", dir / "short", dir.path()}) {
+      std::vector<std::string> arguments = good;
+      arguments.insert(arguments.end(), {"--set", "pool_token_file=" + file});
+      const Ended ended = RunToItsEnd(daemon, arguments);
+      EXPECT_EQ(ended.exit_code, 2) << daemon << " with " << file << ": " << ended.log;
+      EXPECT_THAT(ended.log, HasSubstr("pool_token_file"));
+      EXPECT_THAT(ended.log, HasSubstr(file));
+    }
+    const Ended bare = RunToItsEnd(daemon, {});
+    EXPECT_EQ(bare.exit_code, 2) << bare.log;
+    EXPECT_THAT(bare.log, HasSubstr("missing required key \"data_dir\""));
+    EXPECT_THAT(bare.log, HasSubstr("--config"));
+    EXPECT_THAT(bare.log, Not(HasSubstr(":1: ")));
+    const Ended nofile = RunToItsEnd(daemon, {"--config", dir / "none.toml"});
+    EXPECT_EQ(nofile.exit_code, 2) << nofile.log;
+    EXPECT_THAT(nofile.log, HasSubstr("none.toml"));
+  }
 }
 
 TEST(ServiceTest, StartUpPrintsEveryKeyWithItsSourceAndNoSecret) {
