@@ -34,7 +34,7 @@ class RdmaPoolTest : public PoolFixture {
     options.stores = stores;
     options.pool_bytes = kPoolBytes;
     options.store_set = std::move(store_set);
-    options.store_set.push_back("rdma.devices=\"" + ports[0].device + "\"");
+    options.store_set.push_back("rdma.devices=" + ports[0].device);
     StartPool(std::move(options));
   }
   std::vector<Span> SpansAt(uint64_t offset, int chunks) const {
