@@ -6,7 +6,8 @@
 
 namespace cistern {
 
-// Code and message alone: payloads are notes among ourselves, which ToString() would show to people.
+// Code and message alone: payloads are notes among ourselves, which ToString() would show to
+// people.
 inline absl::Status PlainStatus(const absl::Status& status) {
   return absl::Status(status.code(), status.message());
 }
