@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -38,27 +39,43 @@ def test_a_command_gets_a_pool_and_nothing_is_left(tmp_path):
     assert folder.startswith("/") and not os.path.exists(folder)
 
 
+@pytest.fixture
+def running():
+    """A pool of the command's own; killed if a test fails before it has ended it."""
+    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.terminate()  # so that it removes what it holds
+                try:
+                    process.wait(30)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_says_how_to_reach_it_and_ends_on_a_signal(number):
-    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout is not None
-        text = ""
-        while "cisternctl" not in text:
-            line = running.stdout.readline()
-            assert line, text
-            text += line
-        master, token = re.search(r'connect\("(.*)", token_file="(.*)"\)', text).groups()
-        with cistern.connect(master, token_file=token) as client:
-            client.ping()
-        command = re.search(r"^ +(cisternctl .*)$", text, re.MULTILINE)[1].split()
-        stats = subprocess.run([dev.program("cisternctl"), *command[1:]], capture_output=True,
-                               text=True, timeout=30, check=False)
-        assert stats.returncode == 0 and "store-0" in stats.stdout, stats.stderr
-        # No engine has a connector yet: none is named.
-        assert not re.search("vllm|sglang|lmcache|mooncake", text, re.IGNORECASE)
-        running.send_signal(number)
-        assert running.wait(30) == 128 + number
-        assert not os.path.exists(token)
+def test_it_says_how_to_reach_it_and_ends_on_a_signal(running, number):
+    text = ""
+    while "cisternctl" not in text:
+        line = running.stdout.readline()
+        assert line, text
+        text += line
+    master, token = re.search(r'connect\("(.*)", token_file="(.*)"\)', text).groups()
+    with cistern.connect(master, token_file=token) as client:
+        client.ping()
+    command = re.search(r"^ +(cisternctl .*)$", text, re.MULTILINE)[1].split()
+    stats = subprocess.run([dev.program("cisternctl"), *command[1:]], capture_output=True,
+                           text=True, timeout=30, check=False)
+    assert stats.returncode == 0 and "store-0" in stats.stdout, stats.stderr
+    transfer = json.loads(re.search(r"--kv-transfer-config '(.*)'", text)[1])
+    assert transfer["kv_connector"] == "CisternConnector"
+    assert transfer["kv_connector_extra_config"] == {"master_address": master, "pool_token_file": token}
+    # Engines without a connector are not named.
+    assert not re.search("sglang|lmcache|mooncake", text, re.IGNORECASE)
+    running.send_signal(number)
+    assert running.wait(30) == 128 + number
+    assert not os.path.exists(token)
 
 
 def test_a_daemon_that_dies_ends_it_and_is_named():

@@ -308,6 +308,7 @@ def test_what_must_not_be_shared_is_not(pool, identity):
         one.run("a", PROMPT)
         visible()
         assert one.run("b", PROMPT, tag=b"lora") == 0
+        visible()
         assert one.run("c", PROMPT, tag=b"lora") == 16
     with Engine(pool, identity=identity + "2") as other:
         assert other.run("d", PROMPT) == 0
