@@ -59,7 +59,9 @@ absl::StatusOr<HostOptions> RdmaHostOptions(const config::RdmaConfig& config) {
   options.gid_index = config.gid_index();
   options.traffic_class = config.traffic_class();
   options.service_level = config.service_level();
-  if (config.mtu() != "auto" && !absl::SimpleAtoi(config.mtu(), &options.mtu_bytes)) {
+  // Unset is the default, too: not every configuration comes from a file.
+  if (!config.mtu().empty() && config.mtu() != "auto" &&
+      !absl::SimpleAtoi(config.mtu(), &options.mtu_bytes)) {
     return absl::InvalidArgumentError(absl::StrCat("rdma.mtu = \"", config.mtu(), "\""));
   }
   options.queue_depth = config.queue_depth();
