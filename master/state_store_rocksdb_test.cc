@@ -147,7 +147,9 @@ TEST_F(RocksStateStoreTest, WhatNobodyWaitsForIsWrittenAllTheSame) {
   ASSERT_TRUE(RocksStateStore::Create(dir_, Pool()).ok());
   auto store = Open();
   ASSERT_TRUE(store->SaveNamespace(Info("a")).ok());
-  EXPECT_TRUE(Eventually([&] { return store->Load()->namespaces.size() == 1; }));
+  EXPECT_TRUE(
+      Eventually([&] { return !store->NamespaceUnwritten(DeriveNamespaceId("", "a", "fp")); }));
+  EXPECT_EQ(store->Load()->namespaces.size(), 1u);
 }
 
 TEST_F(RocksStateStoreTest, FlushedChangesSurviveReopening) {
