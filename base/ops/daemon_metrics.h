@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/strings/str_cat.h"
 #include "base/build_info.h"
 #include "base/ops/metrics.h"
 #include "base/string_view.h"
@@ -35,8 +36,8 @@
 
 namespace cistern {
 
-inline void FillBuildInfo(std::string_view prefix, MetricsPage* page) {
-  page->Add((std::string(prefix) + "_build_info").c_str(),
+inline void FillBuildInfo(const char* prefix, MetricsPage* page) {
+  page->Add(absl::StrCat(prefix, "_build_info").c_str(),
             {{"version", SoftwareVersion()},
              {"commit", StdView(CommitId())},
              {"mode", StdView(BuildMode())}},
@@ -45,10 +46,10 @@ inline void FillBuildInfo(std::string_view prefix, MetricsPage* page) {
 
 // `stats` is transport::ServerStats, which base/ does not know.
 template <typename Stats>
-void FillClients(std::string_view prefix, uint64_t calls_in_progress, const Stats& stats,
+void FillClients(const char* prefix, uint64_t calls_in_progress, const Stats& stats,
                  MetricsPage* page) {
   const auto add = [&](const char* name, uint64_t value) {
-    page->Add((std::string(prefix) + name).c_str(), value);
+    page->Add(absl::StrCat(prefix, name).c_str(), value);
   };
   add("_calls_in_progress", calls_in_progress);
   add("_connections", stats.connections);
@@ -58,9 +59,9 @@ void FillClients(std::string_view prefix, uint64_t calls_in_progress, const Stat
   add("_protocol_errors_total", stats.protocol_errors);
   add("_stalled_connections_total", stats.stalled);
 }
-inline void FillWireBytes(std::string_view prefix, std::string_view wire, uint64_t in, uint64_t out,
+inline void FillWireBytes(const char* prefix, std::string_view wire, uint64_t in, uint64_t out,
                           MetricsPage* page) {
-  const std::string name = std::string(prefix) + "_wire_bytes_total";
+  const std::string name = absl::StrCat(prefix, "_wire_bytes_total");
   page->Add(name.c_str(), {{"wire", wire}, {"direction", "in"}}, in);
   page->Add(name.c_str(), {{"wire", wire}, {"direction", "out"}}, out);
 }
